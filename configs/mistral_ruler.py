@@ -1,0 +1,21 @@
+"""RULER with a Mistral model from a folder or the hub.
+
+    python launch.py --config=configs/mistral_ruler.py
+    python launch.py --config=configs/mistral_ruler.py:model=/path/to/Mistral-7B-Instruct-v0.3,length=4096
+
+Seven billion parameters: meant for an accelerator. Same grid as llama_ruler.py, so the reports can be read side by
+side.
+Differs from llama_ruler.py: the model.
+"""
+
+from __future__ import annotations
+
+from ml_collections import config_dict
+
+from configs import base, llama_ruler
+
+
+def get_config(options: str = "") -> config_dict.ConfigDict:
+    config = llama_ruler.get_config()
+    config.model.name = "mistralai/Mistral-7B-Instruct-v0.3"  # folder or hub name
+    return base.with_options(config, options)

@@ -1,0 +1,197 @@
+"""Score against budget: every method at every budget on every task, the full cache first.
+
+A run leaves config.json, env.json, predictions.jsonl (one line per example as it finishes), metrics.jsonl and
+kept.jsonl (one line per cell), report.md and figures/. Started again on the same folder it continues where it stopped.
+Where the full cache stays below `eval.full_floor`, the other methods are not run on that task: they would have nothing
+to lose.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+from ml_collections import config_dict
+
+from experiments import plan, report, rows
+from experiments.plan import Cell
+from experiments.progress import Progress
+from nexus import generate, record
+from nexus.models.load import Model, load_model
+from nexus.models.tokenizer import Tokenizer
+from nexus.tasks import prepare
+from nexus.tasks.example import Example
+
+Row = dict[str, Any]
+
+
+def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
+    """Checks and fills in the config; nothing is loaded. Raises ValueError or KeyError."""
+    return plan.resolve(config)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """What every cell of a run shares."""
+
+    config: config_dict.FrozenConfigDict
+    workdir: Path
+    model: Model
+    settings: generate.Settings
+    fields: Row  # the same in every row
+
+    def rows(self, name: str) -> list[Row]:
+        return record.read_rows(self.workdir / f"{name}.jsonl")
+
+    def append(self, name: str, new: list[Row]) -> None:
+        record.append_rows(self.workdir / f"{name}.jsonl", new)
+
+
+def run(config: config_dict.ConfigDict, workdir: Path) -> None:
+    """Runs what the folder still lacks, then writes the report."""
+    # --- plan: whatever cannot run is refused here -------------------------------------------------------------------
+    started, config = time.monotonic(), resolve(config)
+    cells, settings = plan.cells(config), plan.settings(config)
+    record.open_workdir(workdir, config.to_dict())
+    environment = _start(workdir)
+    print("\n".join(plan.describe(config)), flush=True)
+
+    # --- model and examples ------------------------------------------------------------------------------------------
+    model = _load(config)
+    fields = rows.shared_fields(config, model, environment["git_commit"])
+    this = Run(config=config, workdir=workdir, model=model, settings=settings, fields=fields)
+    wanted = itertools.product(config.eval.tasks, config.eval.lengths)
+    examples = {(task, length): _examples(this, task, length) for task, length in wanted}
+
+    # --- cells -------------------------------------------------------------------------------------------------------
+    done = {_key(row): row for row in this.rows("metrics")}
+    answered: dict[tuple[int, str, int, str], dict[int, Row]] = {}
+    for row in this.rows("predictions"):
+        answered.setdefault(_key(row), {})[row["index"]] = row
+    below_floor = {_task(row) for row in done.values() if _fails_floor(config, row)}
+    with Progress(total=len(cells) * config.eval.num_examples) as progress:
+        for cell in cells:
+            unfit = cell.method != plan.FULL and (cell.task, cell.length) in below_floor
+            if unfit or cell.key in done:
+                progress.skip(config.eval.num_examples)
+                continue
+            found = answered.get(cell.key, {})
+            row = _fill(this, cell, examples[cell.task, cell.length], found, progress)
+            if _fails_floor(config, row):
+                below_floor.add(_task(row))
+
+    # --- report ------------------------------------------------------------------------------------------------------
+    _finish(workdir, environment, time.monotonic() - started)
+    print(report.write(workdir), flush=True)
+
+
+# --- one cell ---------------------------------------------------------------------------------------------------------
+def _fill(this: Run, cell: Cell, examples: list[Example], found: dict[int, Row], progress: Progress) -> Row:
+    """Answers the examples of a cell that are not in `found` (by index), writes its rows, returns its metrics row."""
+    for batch in _batches(examples, this.config.eval.batch_size):
+        if any(example.index not in found for example in batch):
+            # The whole batch again, so that a continued run computes what an uninterrupted one does.
+            new = [row for row in _answer(this, cell, batch) if row["index"] not in found]
+            this.append("predictions", new)
+            found = found | {row["index"]: row for row in new}
+        progress.advance(len(batch))
+    ordered = [found[example.index] for example in examples]
+    row = rows.metrics_row(cell, ordered, len(this.config.eval.tasks))
+    this.append("kept", [rows.kept_row(cell, ordered)])
+    this.append("metrics", [row])
+    progress.row(row)
+    return row
+
+
+def _answer(this: Run, cell: Cell, batch: list[Example]) -> list[Row]:
+    """One row per example of a batch."""
+    ev, tokenizer = this.config.eval, this.model.tokenizer
+    prompts = [_prompt(tokenizer, example, ev.question_mode) for example in batch]
+    contexts, questions = [list(ids) for ids in zip(*prompts, strict=True)]
+    limit = ev.max_new_tokens or batch[0].max_new_tokens  # 0 means the task's own
+    answers = generate.answer_batch(
+        this.model,
+        plan.build(this.config, cell),
+        this.settings,
+        contexts,
+        questions,
+        limit,
+        rng=jax.random.fold_in(jax.random.key(ev.seed), batch[0].index),
+        capacity=plan.full_budget(this.config, cell.length),  # one for all batches: shapes, and programs, stay the same
+    )
+    texts = [tokenizer.decode(tokens) for tokens in answers.tokens]
+    return [
+        rows.prediction_row(
+            cell, example, answers, i, text=texts[i], question_tokens=len(questions[i]), limit=limit, fields=this.fields
+        )
+        for i, example in enumerate(batch)
+    ]
+
+
+def _prompt(tokenizer: Tokenizer, example: Example, question_mode: str) -> tuple[list[int], list[int]]:
+    """(what the evictor has seen when it decides, what comes later). Turn end, header and prefix always come later."""
+    if question_mode == "query_aware":
+        return tokenizer.prompt(example.context + example.question, "", example.answer_prefix)
+    return tokenizer.prompt(example.context, example.question, example.answer_prefix)
+
+
+def _batches(examples: list[Example], size: int) -> Iterator[list[Example]]:
+    for start in range(0, len(examples), size):
+        yield examples[start : start + size]
+
+
+# --- checks and files -------------------------------------------------------------------------------------------------
+def _load(config: config_dict.FrozenConfigDict) -> Model:
+    """The model. Raises plan.ConfigError if there is none of this name or it has too few positions."""
+    try:
+        model = load_model(config.model.name, dtype=config.model.dtype or None)
+    except (KeyError, ValueError, FileNotFoundError) as error:
+        raise plan.ConfigError(f"model.name={config.model.name!r}: {error}") from error
+    longest = max(config.eval.lengths) + config.eval.max_new_tokens
+    allowed = min(model.config.max_position, model.config.sliding_window or model.config.max_position)
+    if longest > allowed:
+        raise plan.ConfigError(
+            f"eval.lengths={max(config.eval.lengths)} and eval.max_new_tokens={config.eval.max_new_tokens} "
+            f"go beyond the {allowed} positions of {config.model.name}"
+        )
+    return model
+
+
+def _examples(this: Run, task: str, length: int) -> list[Example]:
+    """The samples of a task. Raises plan.ConfigError if they do not fit into the length."""
+    ev = this.config.eval
+    try:
+        return prepare.examples(task, this.model.tokenizer, length, ev.num_examples, ev.seed)
+    except ValueError as error:
+        raise plan.ConfigError(f"task {task} at length {length}: {error}") from error
+
+
+def _fails_floor(config: config_dict.FrozenConfigDict, row: Row) -> bool:
+    return row["method"] == plan.FULL and row["score"] < config.eval.full_floor
+
+
+def _task(row: Row) -> tuple[str, int]:
+    return row["task"], row["length"]
+
+
+def _key(row: Row) -> tuple[int, str, int, str]:
+    return row["length"], row["method"], row["budget"], row["task"]
+
+
+def _start(workdir: Path) -> Row:
+    """Adds this process to env.json: a continued run lists them all."""
+    environment = record.environment() | {"wall_s": None}
+    path = workdir / "env.json"
+    earlier: Iterable[Row] = record.read_json(path)["runs"] if path.exists() else []
+    record.write_json(path, {"runs": [*earlier, environment]})
+    return environment
+
+
+def _finish(workdir: Path, environment: Row, seconds: float) -> None:
+    earlier = record.read_json(workdir / "env.json")["runs"][:-1]
+    record.write_json(workdir / "env.json", {"runs": [*earlier, environment | {"wall_s": round(seconds, 1)}]})

@@ -1,0 +1,204 @@
+"""From a config to the list of cells to fill; everything that can be wrong with a config is refused here.
+
+A cell is one (length, method, budget, task): one row of the table. Nothing is loaded to plan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ml_collections import config_dict
+
+from nexus import generate, methods
+from nexus.tasks import ruler
+
+FULL = "full"
+QUESTION_MODES = ("query_agnostic", "query_aware")
+RULER_TASKS = 13  # of the published benchmark: what "n of 13" counts against
+
+
+class ConfigError(ValueError):
+    """A config asks for what the loaded model cannot do."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One row of the table. `ratio` is what the config asked for, None if it asked for an integer budget."""
+
+    length: int  # tokens
+    method: str
+    budget: int  # kept entries per layer and kv head
+    ratio: float | None
+    task: str
+
+    @property
+    def key(self) -> tuple[int, str, int, str]:
+        return self.length, self.method, self.budget, self.task
+
+
+# --- config -----------------------------------------------------------------------------------------------------------
+def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
+    """The config with typed lists and "all" written out. Raises ValueError or KeyError for anything that cannot run."""
+    config = config_dict.ConfigDict(config.to_dict(), convert_dict=True)
+    ev = config.eval
+    ev.lengths = _list("eval.lengths", ev.lengths, int, low=1)
+    ev.budgets = _list("eval.budgets", ev.budgets, int, low=0)
+    ev.ratios = _list("eval.ratios", ev.ratios, float, low=0.0, high=1.0)
+    ev.tasks = _names("eval.tasks", ev.tasks, list(ruler.TASKS))
+    ev.methods = _names("eval.methods", ev.methods, methods.names())
+    for name, low, high in (
+        ("num_examples", 1, None),
+        ("batch_size", 1, None),
+        ("seed", 0, None),
+        ("max_new_tokens", 0, None),
+        ("full_floor", 0.0, 100.0),
+    ):
+        _within(f"eval.{name}", ev[name], low, high)
+    _one_of("eval.question_mode", ev.question_mode, QUESTION_MODES)
+    _one_of("model.dtype", config.model.dtype, ("", "float32", "bfloat16"))
+    if not config.model.name:
+        raise ValueError("model.name is empty: give a preset, a path or a hub name")
+    _check_grid(ev)
+    resolved = config_dict.FrozenConfigDict(config)
+    settings(resolved)
+    for cell in cells(resolved):
+        build(resolved, cell)
+    return resolved
+
+
+def _check_grid(ev: config_dict.ConfigDict) -> None:
+    if ev.budgets and ev.ratios:
+        raise ValueError(
+            f"eval.budgets={_text(ev.budgets)} and eval.ratios={_text(ev.ratios)} exclude each other; "
+            "empty one of them, for example --config.eval.ratios="
+        )
+    if not ev.budgets and not ev.ratios and set(ev.methods) != {FULL}:
+        raise ValueError("eval.budgets and eval.ratios are both empty: give one of them, or eval.methods=full alone")
+    if ev.full_floor > 0 and FULL not in ev.methods:
+        raise ValueError(
+            f"eval.full_floor={ev.full_floor} needs the full cache, and eval.methods={_text(ev.methods)} lacks it: "
+            "add full, or set eval.full_floor=0"
+        )
+    for length in ev.lengths:
+        budgets = [budget for budget, _ in _budgets(ev, length)]
+        if len(set(budgets)) < len(budgets):
+            raise ValueError(f"eval.ratios={_text(ev.ratios)} give the same budget twice at length {length}: {budgets}")
+
+
+def settings(config: config_dict.FrozenConfigDict) -> generate.Settings:
+    """The protocol of every cell. Raises ValueError with the allowed names."""
+    return generate.Settings(
+        protocol=config.eval.protocol,
+        tail=config.eval.tail,
+        chunk=config.cache.chunk,
+        evict_every=config.cache.evict_every,
+    )
+
+
+def build(config: config_dict.FrozenConfigDict, cell: Cell) -> methods.Method:
+    """The method of a cell. Raises ValueError if its parts do not fit the budget."""
+    cache = config.cache
+    try:
+        return methods.build(
+            cell.method,
+            budget=cell.budget,
+            num_sinks=cache.num_sinks,
+            recent=cache.recent,
+            min_per_head=cache.min_per_head,
+            **config.method[cell.method].to_dict(),
+        )
+    except ValueError as error:
+        raise ValueError(f"method {cell.method!r} at budget {cell.budget} (length {cell.length}): {error}") from error
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+def cells(config: config_dict.FrozenConfigDict) -> list[Cell]:
+    """All cells in the order they run: at each length the full cache on every task, then method by method."""
+    ev, found = config.eval, []
+    for length in ev.lengths:
+        for method in sorted(ev.methods, key=lambda name: name != FULL):  # stable: full first, the others as given
+            grid = [(full_budget(config, length), None)] if method == FULL else _budgets(ev, length)
+            for budget, ratio in grid:
+                found += [
+                    Cell(length=length, method=method, budget=budget, ratio=ratio, task=task) for task in ev.tasks
+                ]
+    return found
+
+
+def full_budget(config: config_dict.FrozenConfigDict, length: int) -> int:
+    """Entries that hold prompt and answer: the length counts both, unless the answer limit is the config's own."""
+    chunk = config.cache.chunk
+    return math.ceil((length + config.eval.max_new_tokens) / chunk) * chunk
+
+
+def _budgets(ev: config_dict.ConfigDict, length: int) -> list[tuple[int, float | None]]:
+    if ev.ratios:
+        return [(round(ratio * length), ratio) for ratio in ev.ratios]
+    return [(budget, None) for budget in ev.budgets]
+
+
+def describe(config: config_dict.FrozenConfigDict) -> list[str]:
+    """Plain lines for a person: what is about to run; ratios with the budgets they become."""
+    ev = config.eval
+    lines = [f"model {config.model.name}, {ev.num_examples} examples per task, seed {ev.seed}"]
+    lines.append(f"protocol {ev.protocol}, {ev.question_mode}, tail {ev.tail}")
+    lines.append(f"{len(ev.tasks)} of {RULER_TASKS} RULER tasks: {', '.join(ev.tasks)}")
+    lines.append(f"methods: {', '.join(ev.methods)}")
+    for length in ev.lengths:
+        grid = [f"{b} entries" + (f" (ratio {r:g})" if r is not None else "") for b, r in _budgets(ev, length)]
+        lines.append(f"length {length}: budget per layer and kv head {', '.join(grid) or 'full only'}")
+    return lines
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+def _list(
+    name: str, value: Iterable[Any], kind: Callable[[str], Any], low: float, high: float | None = None
+) -> tuple[Any, ...]:
+    """Items of a list that was written as a tuple, as text with commas, or as a tuple of such texts."""
+    found = []
+    for text in _pieces(value):
+        try:
+            found.append(kind(text))
+        except ValueError:
+            raise ValueError(f"{name} takes numbers ({kind.__name__}); got {text!r}") from None
+        _within(name, found[-1], low, high)
+    return _unique(name, found)
+
+
+def _names(name: str, value: Iterable[Any], known: Sequence[str]) -> tuple[str, ...]:
+    found = _pieces(value)
+    if found == ["all"]:
+        return tuple(known)
+    for item in found:
+        _one_of(name, item, known)
+    if not found:
+        raise ValueError(f"{name} is empty; allowed: {', '.join(known)}, or all")
+    return _unique(name, found)
+
+
+def _pieces(value: Iterable[Any]) -> list[str]:
+    items = [value] if isinstance(value, str) else list(value)
+    return [piece.strip() for item in items for piece in str(item).split(",") if piece.strip()]
+
+
+def _unique(name: str, items: list[Any]) -> tuple[Any, ...]:
+    if len(set(items)) < len(items):
+        raise ValueError(f"{name} names something twice: {_text(items)}")
+    return tuple(items)
+
+
+def _one_of(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(repr(k) if not k else k for k in known)}")
+
+
+def _within(name: str, value: float, low: float, high: float | None) -> None:
+    if not low <= value <= (math.inf if high is None else high):
+        raise ValueError(f"{name}={value} is out of range: {f'at least {low}' if high is None else f'{low} to {high}'}")
+
+
+def _text(items: Iterable[Any]) -> str:
+    return ",".join(map(str, items))

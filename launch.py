@@ -1,0 +1,125 @@
+"""Runs an experiment: `python launch.py --config=configs/llama_ruler.py[:name=value,...] [--config.section.key=value]`.
+
+The config says which experiment (a file of experiments/) and every setting of it. Without --workdir the run gets the
+folder runs/<config name>-<hash over all fields>, and the same command continues a run that was stopped. Whatever is
+wrong with a config ends here, in one line and with exit code 2, before anything is loaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import re
+import runpy
+import sys
+from collections.abc import Sequence
+from logging import WARNING
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
+
+from absl import app, flags, logging
+from ml_collections import config_dict, config_flags
+
+from experiments.plan import ConfigError
+from nexus import record
+from nexus.fetch import FetchError
+
+EXPERIMENTS = ("evaluate",)
+NOT_RUN = ("__init__", "base")  # files of configs/ that are no experiment
+REFUSED = (AttributeError, KeyError, TypeError, ValueError, OSError, flags.Error)  # what a wrong command line raises
+
+_CONFIG = config_flags.DEFINE_config_file("config", None, "File of configs/, with options behind a colon.")
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; default runs/<config name>-<config hash>.")
+
+
+def main(arguments: Sequence[str]) -> None:
+    handler = logging.get_absl_handler()  # plain messages: our own, and the warnings of everybody else
+    handler.setFormatter(None)
+    handler.addFilter(lambda message: message.name.startswith("nexus") or message.levelno >= WARNING)
+    if len(arguments) > 1:
+        refuse(f"unknown argument {arguments[1]!r}; settings are written --config.section.key=value")
+    if _CONFIG.value is None:
+        refuse("--config is missing, for example --config=configs/llama_ruler.py")
+    try:
+        experiment = load_experiment(_CONFIG.value.experiment)
+        resolved = experiment.resolve(_CONFIG.value)
+    except REFUSED as error:
+        refuse(message(error))
+    workdir = Path(_WORKDIR.value or default_workdir(config_flags.get_config_filename(flags.FLAGS["config"]), resolved))
+    print(f"run folder {workdir}", flush=True)
+    try:
+        record.open_workdir(workdir, resolved.to_dict())
+    except REFUSED as error:
+        refuse(message(error))
+    try:
+        experiment.run(_CONFIG.value, workdir)
+    except (ConfigError, FetchError) as error:
+        refuse(message(error))
+
+
+def load_experiment(name: str) -> ModuleType:
+    """The module of an experiment. Raises ValueError with the known names."""
+    if name not in EXPERIMENTS:
+        raise ValueError(f"experiment {name!r} is not known; allowed: {', '.join(EXPERIMENTS)}")
+    return importlib.import_module(f"experiments.{name}")
+
+
+def default_workdir(config_file: str, resolved: config_dict.FrozenConfigDict) -> str:
+    """runs/<file name>-<hash>: two configs that differ in any field never share a folder."""
+    return f"runs/{Path(config_file.split(':', 1)[0]).stem}-{record.config_hash(resolved.to_dict())}"
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+def parse(argv: list[str]) -> list[str]:
+    """Parses the flags. Exits with one line for a wrong key, value or file."""
+    try:
+        check(argv)
+        return flags.FLAGS(argv)
+    except REFUSED as error:
+        refuse(message(error))
+
+
+def check(argv: Sequence[str]) -> None:
+    """Raises ValueError for a config that cannot be read and for a --config.key that it does not have."""
+    files = [match[1] or following for argument, following in itertools.pairwise([*argv, ""])
+             if (match := re.fullmatch(r"--?config(?:=(.*))?", argument))]  # fmt: skip
+    if not files:
+        return
+    config = load_config(files[-1])
+    for argument in argv:
+        if match := re.match(r"--?config\.([^=]+)", argument):
+            check_key(config, match[1])
+
+
+def load_config(text: str) -> config_dict.ConfigDict:
+    """The config of FILE or FILE:OPTIONS. Raises what its get_config raises, without the flag library's wrapping."""
+    path, _, options = text.partition(":")
+    if not Path(path).is_file():
+        there = ", ".join(sorted(str(file) for file in Path("configs").glob("*.py") if file.stem not in NOT_RUN))
+        raise ValueError(f"--config={path}: there is no such file; configs here: {there or 'none'}")
+    return runpy.run_path(path)["get_config"](*[options] if options else [])
+
+
+def check_key(config: config_dict.ConfigDict, key: str) -> None:
+    """Raises ValueError if `key` (dotted) is not in the config."""
+    section = config
+    for part in key.split("."):
+        known = sorted(section) if isinstance(section, config_dict.ConfigDict) else ()
+        if part not in known:
+            raise ValueError(f"--config.{key}: there is no {part!r}; allowed here: {', '.join(known) or 'nothing'}")
+        section = section[part]
+
+
+def message(error: BaseException) -> str:
+    """One line."""
+    return " ".join(str(error.args[0] if isinstance(error, KeyError) and error.args else error).split())
+
+
+def refuse(text: str) -> NoReturn:
+    print(f"launch.py: {text}", file=sys.stderr)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=parse)

@@ -1,0 +1,221 @@
+"""The loop: one step that threads the KV buffer through a chunk of tokens, and the loops that thread it on.
+
+    chunk_step   T tokens through all layers: project, rotate, append to the tail, attend, let the scorer observe
+    prefill      chunks of C tokens, an eviction after each; peak memory does not know the prompt's length
+    decode       chunks of one token, an eviction every `evict_every` tokens
+
+All are pure and compiled once per shape. The number of chunks is a traced value, so one program serves every prompt
+that fits its padded token array; nothing crosses to the host inside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from nexus import attention, buffer as kv, rope
+from nexus.evict import evict
+from nexus.methods import Method
+from nexus.models import transformer
+from nexus.models.config import ModelConfig
+from nexus.scorers.base import Call
+from nexus.shapes import EMPTY, Layout
+
+
+def init_buffer(method: Method, layout: Layout, batch: int, rng: jax.Array | None = None) -> kv.KVBuffer:
+    """An empty buffer with the columns and states of the method's parts. rng: typed keys [B]."""
+    method.scorer.check(layout.budget, layout)
+    return kv.init(
+        layout, batch, aux=tuple(method.scorer.aux), state=method.scorer.init_state(layout, batch),
+        memory=method.compensator.init_memory(layout, batch), rng=rng,
+    )  # fmt: skip
+
+
+# --- one chunk ---------------------------------------------------------------------------------------------------
+
+
+def chunk_step(
+    cfg: ModelConfig, method: Method, params: Any, buf: kv.KVBuffer, tokens: jax.Array, valid: jax.Array, *, columns: int
+) -> tuple[kv.KVBuffer, jax.Array]:
+    """Runs T tokens through the model against the buffer and leaves them in its tail; evicts nothing.
+
+    Args:
+        tokens: [B,T] int32. valid: [B,T] bool, a prefix of each row; padding is not stored and not seen.
+        columns: static; tail columns in use at most after this call (fill + T <= columns <= C).
+    Returns:
+        The buffer and the hidden states [B,T,D] after the final norm.
+    """
+    T = tokens.shape[1]
+    pos = jnp.where(valid, buf.seen[:, None] + jnp.arange(T, dtype=jnp.int32), EMPTY)
+    buf = dataclasses.replace(
+        buf,
+        tail_pos=lax.dynamic_update_slice(buf.tail_pos, pos, (0, buf.fill)),
+        seen=buf.seen + valid.sum(axis=1, dtype=jnp.int32),
+    )
+    attend = functools.partial(_attend, cfg, method, buf, pos, columns, _rotations(cfg, method, buf, pos, columns))
+    carry = (buf.tail_k, buf.tail_v, buf.tail_aux, buf.aux, buf.state)
+    hidden, carry = transformer.forward(cfg, params, tokens, attend, carry)
+    tail_k, tail_v, tail_aux, aux, state = carry
+    buf = dataclasses.replace(
+        buf, tail_k=tail_k, tail_v=tail_v, tail_aux=tail_aux, aux=aux, state=state, fill=buf.fill + T
+    )
+    return buf, hidden
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rotations:
+    """How queries and keys are rotated: at true positions once, or at cache positions whenever they are read."""
+
+    query: Any  # (cos, sin) [B,T,H/2] at true positions; in cache mode a function of the layer's count [B,K]
+    stored: bool  # keys are stored rotated
+    table: attention.Rotate | None  # cache mode: rotates a block of the table by index
+    tail_rank: jax.Array  # [B,columns] index of each tail column among the live ones
+    call_rank: jax.Array  # [B,T] the same for this call's tokens
+
+
+def _rotations(cfg: ModelConfig, method: Method, buf: kv.KVBuffer, pos: jax.Array, columns: int) -> _Rotations:
+    freq = jnp.asarray(rope.inv_freq(cfg.rope, cfg.head_dim))
+    live = buf.tail_pos[:, :columns] != EMPTY
+    tail_rank = jnp.cumsum(live, axis=1, dtype=jnp.int32) - 1
+    call_rank = lax.dynamic_slice_in_dim(tail_rank, buf.fill, pos.shape[1], axis=1)
+    if method.positions == "original":
+        cos_sin = rope.cos_sin(jnp.maximum(pos, 0), freq)
+        return _Rotations(lambda count: _heads(cos_sin), True, None, tail_rank, call_rank)
+
+    def at(index: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return rope.cos_sin(jnp.maximum(index, 0), freq)
+
+    return _Rotations(
+        lambda count: at(count[:, :, None] + call_rank[:, None]), False,
+        lambda k, index: rope.rotate(k, *at(index)), tail_rank, call_rank,
+    )  # fmt: skip
+
+
+def _heads(cos_sin: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    """[B,T,H/2] -> [B,1,T,H/2]: the same for all kv heads."""
+    return cos_sin[0][:, None], cos_sin[1][:, None]
+
+
+def _attend(cfg, method: Method, buf: kv.KVBuffer, pos, columns: int, rot: _Rotations, layer, carry, q, k, v, x):
+    """One layer's attention over table and tail; the injected `attend_fn` of the model. Shapes as in transformer.py."""
+    tail_k, tail_v, tail_aux, aux, state = carry
+    segments = kv.segments(buf, layer)
+    cos, sin = rot.query(segments.count)  # [B,1|K,T,H/2]
+    q = attention.fold(rope.rotate(q, cos[:, :, None], sin[:, :, None]) * (1 / math.sqrt(cfg.head_dim)))
+    k = rope.rotate(k, cos, sin) if rot.stored else k
+    tail_k = kv.append(tail_k, layer, k, buf.fill)
+    tail_v = kv.append(tail_v, layer, v, buf.fill)
+    layer_k, layer_v = kv.of_layer((tail_k[..., :columns, :], tail_v[..., :columns, :]), layer)
+    tail_pos = buf.tail_pos[:, :columns]
+    seen_k = layer_k
+    if not rot.stored:
+        seen_k = rot.table(layer_k, segments.count[:, :, None] + rot.tail_rank[:, None])
+    with jax.named_scope("attend"):
+        layout = buf.layout
+        part = attention.table_attention(
+            q, buf.k, buf.v, segments, parallel=layout.dense, longest=layout.budget, rotate=rot.table
+        )
+        mask = attention.tail_mask(pos, tail_pos, layout.num_groups)
+        part = attention.merge(part, attention.tail_attention(q, seen_k, layer_v, mask, tail_pos >= 0))
+        extra = method.compensator.read(kv.of_layer(buf.memory, layer), q)
+        part = part if extra is None else attention.merge(part, extra)
+    with jax.named_scope("observe"):
+        call = Call(
+            layer=layer, q=q, k=k, v=v, x=x, pos=pos, groups=layout.num_groups, softmax=part, table_k=buf.k,
+            table_pos=buf.pos, segments=segments, tail_k=layer_k, tail_pos=tail_pos, rng=buf.rng,
+        )  # fmt: skip
+        born = method.scorer.write(call)
+        tail_aux = {
+            name: kv.append(a, layer, born.get(name, jnp.zeros(k.shape[:3], a.dtype)), buf.fill) for name, a in tail_aux.items()
+        }
+        here, table, tail = method.scorer.observe(call, kv.of_layer(state, layer), aux, kv.of_layer(tail_aux, layer))
+        carry = (tail_k, tail_v, kv.set_layer(tail_aux, layer, tail), table, kv.set_layer(state, layer, here))
+    B, K, _, H = q.shape
+    return attention.finish(part).reshape(B, K, -1, pos.shape[1], H).astype(v.dtype), carry
+
+
+# --- loops -------------------------------------------------------------------------------------------------------
+
+
+def prefill(
+    cfg: ModelConfig, method: Method, chunk: int, evicting: bool, params: Any, buf: kv.KVBuffer, tokens: jax.Array, length: jax.Array
+) -> tuple[kv.KVBuffer, jax.Array]:
+    """Streams prompts into the buffer, chunk by chunk. The tail must be empty (after decoding: `evict` first) and is again.
+
+    Args:
+        chunk: static, C tokens per step. evicting: static; False moves every chunk into the table (full or oneshot).
+        tokens: [B,P] int32, right-padded, P a multiple of chunk. length: [B] int32, real tokens of each row.
+    Returns:
+        The buffer and the hidden state [B,D] of each row's last token (zeros where length is 0).
+    """
+    settle = functools.partial(evict, method) if evicting else kv.commit
+
+    def body(i, carry):
+        buf, last = carry
+        part = lax.dynamic_slice_in_dim(tokens, i * chunk, chunk, axis=1)
+        valid = i * chunk + jnp.arange(chunk) < length[:, None]
+        buf, hidden = chunk_step(cfg, method, params, buf, part, valid, columns=chunk)
+        at = length - 1 - i * chunk
+        here = jnp.take_along_axis(hidden, jnp.clip(at, 0, chunk - 1)[:, None, None], axis=1)[:, 0]
+        return settle(buf), jnp.where(((at >= 0) & (at < chunk))[:, None], here, last)
+
+    last = jnp.zeros((tokens.shape[0], cfg.dim), jnp.dtype(cfg.dtype))
+    return lax.fori_loop(0, (length.max() + chunk - 1) // chunk, body, (buf, last))
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["buffer", "hidden", "done", "rng"], meta_fields=[]
+)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """Where a generation stands: all that the next step needs."""
+
+    buffer: kv.KVBuffer
+    hidden: jax.Array  # [B,D] of the newest token
+    done: jax.Array  # [B] bool
+    rng: jax.Array  # [B] typed keys for sampling
+
+
+def sample(logits: jax.Array, rng: jax.Array, temperature: jax.Array) -> jax.Array:
+    """[B,V] float32 -> [B] int32: greedy at temperature 0, else one draw per row from its own key."""
+    drawn = jax.vmap(jax.random.categorical)(rng, logits / jnp.maximum(temperature, 1e-6))
+    return jnp.where(temperature > 0, drawn, jnp.argmax(logits, axis=-1)).astype(jnp.int32)
+
+
+def decode(
+    cfg: ModelConfig, method: Method, steps: int, evict_every: int, params: Any, state: Decoding, limit: jax.Array,
+    end: jax.Array, temperature: jax.Array,
+) -> tuple[Decoding, jax.Array]:  # fmt: skip
+    """Generates up to `limit` tokens; a row stops at any end token, and steps cost nothing once all rows have stopped.
+
+    Args:
+        steps, evict_every: static; evict_every = 0 never evicts (the tail must hold what is generated).
+        limit: [] int32, at most `steps`. end: [n] int32 end tokens. temperature: [] float32.
+    Returns:
+        The state and the tokens [B,steps]; the end token is included, what follows it is EMPTY.
+    """
+    columns = evict_every or state.buffer.layout.tail
+
+    def live(state: Decoding) -> tuple[Decoding, jax.Array]:
+        logits = transformer.logits(cfg, params, state.hidden)
+        keys = jax.vmap(jax.random.fold_in)(state.rng, state.buffer.seen)
+        token = jnp.where(state.done, EMPTY, sample(logits, keys, temperature))
+        done = state.done | (token[:, None] == end[None]).any(axis=1)
+        fed = jnp.maximum(token, 0)[:, None]
+        buf, hidden = chunk_step(cfg, method, params, state.buffer, fed, ~done[:, None], columns=columns)
+        if evict_every:
+            buf = lax.cond(buf.fill >= evict_every, functools.partial(evict, method), lambda b: b, buf)
+        return Decoding(buffer=buf, hidden=hidden[:, 0], done=done, rng=state.rng), token
+
+    def step(state: Decoding, i: jax.Array) -> tuple[Decoding, jax.Array]:
+        idle = lambda s: (s, jnp.full(s.done.shape, EMPTY, jnp.int32))  # noqa: E731
+        return lax.cond(state.done.all() | (i >= limit), idle, live, state)
+
+    state, tokens = lax.scan(step, state, jnp.arange(steps))
+    return state, tokens.T

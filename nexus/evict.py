@@ -1,0 +1,63 @@
+"""One eviction: score -> sample -> allocate -> repack -> compensate.
+
+The same function cuts after a chunk of a prompt, during decoding, and once after a full prefill (`layout` given).
+Protection is a boolean mask, made here once for every method: sinks, the recent window, and the best of each head.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from nexus import buffer as kv
+from nexus.methods import Method
+from nexus.scorers.base import Entries
+from nexus.shapes import EMPTY, Layout
+
+
+def evict(method: Method, buf: kv.KVBuffer, layout: Layout | None = None) -> kv.KVBuffer:
+    """Brings table and tail back to the budget: at most `layout.rows` entries are kept and the tail is empty.
+
+    Args:
+        layout: of the resulting table; by default the buffer's own. The full cache commits instead.
+    """
+    if method.full:
+        return kv.commit(buf)
+    cand = kv.candidates(buf, layout)
+    entries = Entries(buffer=buf, cand=cand)
+    rng = jax.vmap(jax.random.fold_in)(buf.rng, buf.events)
+    with jax.named_scope("score"):
+        score = method.scorer.score(entries, buf.state, rng)
+    with jax.named_scope("select"):
+        key = method.sampler.key(score, rng)
+        protect = protected(method, cand, key, buf.seen)
+        keep = method.allocator.select(key, cand.pos, protect, cand.layout)
+    with jax.named_scope("repack"):
+        memory = method.compensator.absorb(buf.memory, buf, cand, keep)
+        return dataclasses.replace(kv.repack(buf, cand, keep), memory=memory)
+
+
+def protected(method: Method, cand: kv.Candidates, key: jax.Array, seen: jax.Array) -> jax.Array:
+    """[B,P,n] bool: entries that no score can evict."""
+    pos = cand.pos
+    sinks = (pos != EMPTY) & (pos < method.num_sinks)
+    recent = pos >= jnp.maximum(seen[:, None, None] - method.recent, 0)
+    mask = sinks | recent
+    if method.min_per_head and not cand.layout.dense:  # a dense layout gives every head its M anyway
+        mask = mask | _best_of_each_head(cand, key, mask, method.min_per_head)
+    return mask
+
+
+def _best_of_each_head(cand: kv.Candidates, key: jax.Array, already: jax.Array, least: int) -> jax.Array:
+    """The `least` best entries of each head beyond those already protected; ties as everywhere: the newer wins."""
+    free = cand.valid & ~already
+    owner = jnp.where(free, cand.owner, jnp.iinfo(jnp.int32).max)
+    n = key.shape[-1]
+    at = jnp.broadcast_to(jnp.arange(n, dtype=jnp.int32), key.shape)
+    by_owner, _, _, order = jax.lax.sort((owner, -key, -cand.pos, at), dimension=-1, num_keys=3)
+    begins = jnp.concatenate([jnp.ones_like(by_owner[..., :1], bool), by_owner[..., 1:] != by_owner[..., :-1]], axis=-1)
+    rank = at - jax.lax.cummax(jnp.where(begins, at, 0), axis=at.ndim - 1)
+    best = (rank < least) & (by_owner != jnp.iinfo(jnp.int32).max)
+    return jnp.put_along_axis(jnp.zeros(key.shape, bool), order, best, axis=-1, inplace=False)

@@ -1,0 +1,282 @@
+"""Sessions: a batch of sequences on one buffer, from the host's side.
+
+    Session.feed      stream tokens in (a context, a question, a turn)
+    Session.compress  the one cut of the oneshot protocol
+    Session.generate  decode until end tokens
+    Session.fork      the same state again: many questions on one context
+    answer_batch      context -> cut -> question -> answer, as evaluations need it
+
+Protocols: `streaming` holds the budget (plus one chunk) from the first token on; `oneshot` prefills with full
+attention, then cuts once. Tail: `counted` keeps question and answer inside the budget with eviction on; `free` adds
+them on top and never evicts them.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nexus import decode, programs
+from nexus.methods import Method
+from nexus.models.load import Model
+from nexus.shapes import EMPTY, Layout
+
+PROTOCOLS = ("streaming", "oneshot")
+TAILS = ("counted", "free")
+Ids = Sequence[Sequence[int]]
+PADDED = 8192  # tokens: prompts up to this length share one compiled program; longer ones go to the next power of two
+STEPS = 128  # likewise for generated tokens
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How the cache is run."""
+
+    protocol: str = "streaming"
+    tail: str = "counted"
+    chunk: int = 128  # C, tokens between two evictions of a prompt
+    evict_every: int = 32  # generated tokens between two evictions
+
+    def __post_init__(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise ValueError(f"protocol {self.protocol!r}; allowed: {', '.join(PROTOCOLS)}")
+        if self.tail not in TAILS:
+            raise ValueError(f"tail {self.tail!r}; allowed: {', '.join(TAILS)}")
+        if self.chunk < 1:
+            raise ValueError(f"chunk must be at least 1, got {self.chunk}")
+        if not 1 <= self.evict_every <= self.chunk:
+            raise ValueError(f"evict_every must lie between 1 and chunk={self.chunk}, got {self.evict_every}")
+
+
+class Session:
+    """A batch on one buffer. Holds the state between calls; the functions it calls are pure.
+
+    Args:
+        capacity: tokens that the full cache, or the full prefill of `oneshot`, must hold; unused otherwise.
+        rng: one typed PRNG key; every sequence draws from its own fold of it.
+
+    Raises:
+        ValueError: batch below 1, or capacity missing where it is needed.
+    """
+
+    def __init__(
+        self, model: Model, method: Method, settings: Settings, batch: int, *, capacity: int | None = None, rng: jax.Array | None = None
+    ):
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, got {batch}")
+        self.model, self.method, self.settings, self.batch = model, method, settings, batch
+        self.compile_s, self.peak_bytes, self.prefill_s, self.decode_s = 0.0, 0, 0.0, 0.0
+        self.lengths = np.zeros(batch, np.int64)
+        full_first = method.full or settings.protocol == "oneshot"
+        self.layout = self._full_layout(capacity) if full_first else method.layout(model.config, tail=settings.chunk)
+        self.evicting = not full_first
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0) if rng is None else rng, jnp.arange(batch))
+        self.buffer = decode.init_buffer(method, self.layout, batch, keys)
+        self.hidden = jnp.zeros((batch, model.config.dim), jnp.dtype(model.config.dtype))
+        self.rng = jax.vmap(jax.random.fold_in, (0, None))(keys, 1)  # sampling draws apart from eviction
+        self.frozen = False
+
+    def _full_layout(self, capacity: int | None) -> Layout:
+        if capacity is None:
+            raise ValueError(f"method {self.method.name!r} with protocol {self.settings.protocol!r} needs a capacity in tokens")
+        chunk = self.settings.chunk
+        dense = self.method.layout(self.model.config, tail=chunk, budget=-(-capacity // chunk) * chunk)
+        return dataclasses.replace(dense, pools=dense.owners)
+
+    def _program(self, make: Callable[..., programs.Program], *args: Any) -> programs.Program:
+        """A compiled program of this session's model and method; the wait for the compiler is counted apart."""
+        began = time.perf_counter()
+        program = make(self.model.config, self.method, *args)
+        self.compile_s += time.perf_counter() - began
+        self.peak_bytes = max(self.peak_bytes, program.peak_bytes)
+        return program
+
+    # --- the four things a session does -----------------------------------------------------------------------------
+
+    def feed(self, tokens: Ids) -> None:
+        """Streams tokens in, lists of unequal length, evicting as the protocol says.
+
+        Raises:
+            ValueError: a wrong number of rows, a token outside the vocabulary, or more tokens than model or capacity take.
+        """
+        ids, length = self._padded(tokens)
+        self._check_room(length)
+        if self.frozen:
+            program = self._program(programs.feed, self.layout, self.layout.tail, self.batch, ids.shape[1])
+        else:
+            if int(self.buffer.fill):
+                self.compress()
+            program = self._program(
+                programs.prefill, self.layout, self.settings.chunk, self.evicting, self.batch, ids.shape[1]
+            )
+        began = time.perf_counter()
+        self.buffer, hidden = program.run(self.model.params, self.buffer, jnp.asarray(ids), jnp.asarray(length))
+        self.hidden = jnp.where((length > 0)[:, None], hidden, self.hidden)
+        self.hidden.block_until_ready()
+        self.prefill_s += time.perf_counter() - began
+        self.lengths += length
+
+    def compress(self) -> None:
+        """Cuts table and tail to the method's budget: the one cut of `oneshot`, and an emptied tail in `streaming`."""
+        if self.method.full:
+            target = self.layout
+        else:
+            target = self.method.layout(self.model.config, tail=self.settings.chunk)
+        program = self._program(programs.compress, self.layout, target, self.batch)
+        self.buffer, self.layout = program.run(self.model.params, self.buffer), target
+        self.evicting = not self.method.full
+
+    def free_tail(self, columns: int) -> None:
+        """From here on nothing is evicted: the tail gets room for this many more tokens."""
+        self.compress()
+        more = columns - self.layout.tail
+        self.layout = dataclasses.replace(self.layout, tail=max(columns, self.layout.tail))
+        grow = lambda x, axis, value=0: jnp.pad(x, [(0, max(more, 0) if i == axis else 0) for i in range(x.ndim)], constant_values=value)  # noqa: E731
+        buf = self.buffer
+        self.buffer = dataclasses.replace(
+            buf, layout=self.layout, tail_k=grow(buf.tail_k, 3), tail_v=grow(buf.tail_v, 3), tail_pos=grow(buf.tail_pos, 1, EMPTY),
+            tail_aux={name: grow(x, 3) for name, x in buf.tail_aux.items()},
+        )  # fmt: skip
+        self.frozen = True
+
+    def generate(self, max_new_tokens: int, *, temperature: float = 0.0, end: Sequence[int] | None = None) -> list[list[int]]:
+        """Decodes up to max_new_tokens per row; a row stops at any end token, which is not returned.
+
+        temperature 0 is greedy. The last token of a row that was cut is in the cache, an end token is not.
+        """
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+        if temperature < 0:
+            raise ValueError(f"temperature must be at least 0, got {temperature}")
+        self._check_room(np.full(self.batch, max_new_tokens))
+        cfg = self.model.config
+        ends = tuple(cfg.eos_ids if end is None else end) or (EMPTY - 1,)
+        evict_every = 0 if self.frozen else self.settings.evict_every
+        steps = _bucket(max_new_tokens, STEPS)
+        program = self._program(programs.generate, self.layout, steps, evict_every, self.batch, len(ends))
+        began = time.perf_counter()
+        done = jnp.asarray(self.lengths == 0)  # a row that never received a token has nothing to go on
+        state = decode.Decoding(buffer=self.buffer, hidden=self.hidden, done=done, rng=self.rng)
+        numbers = jnp.int32(max_new_tokens), jnp.asarray(ends, jnp.int32), jnp.float32(temperature)
+        state, tokens = program.run(self.model.params, state, *numbers)
+        out = np.asarray(tokens)
+        self.decode_s += time.perf_counter() - began
+        self.buffer, self.hidden, self.rng = state.buffer, state.hidden, state.rng
+        rows = [row[row != EMPTY] for row in out]
+        self.lengths += [int((~np.isin(row, ends)).sum()) for row in rows]
+        return [[int(t) for t in row if t not in ends] for row in rows]
+
+    def fork(self) -> Session:
+        """An independent session in the same state."""
+        twin = copy.copy(self)
+        twin.buffer, twin.lengths = self.buffer.copy(), self.lengths.copy()
+        twin.hidden, twin.rng = jnp.copy(self.hidden), jnp.copy(self.rng)
+        return twin
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    def counts(self) -> np.ndarray:
+        """Entries held by each head, [B,L,K] int32, the tail's included."""
+        tail = np.asarray((self.buffer.tail_pos != EMPTY).sum(axis=1))
+        return np.asarray(self.buffer.count) + tail[:, None, None]
+
+    def kept(self) -> list[list[list[np.ndarray]]]:
+        """Positions held, [row][layer][kv head] -> increasing int32 array."""
+        pos, start, count = (np.asarray(x) for x in (self.buffer.pos, self.buffer.start, self.buffer.count))
+        tail = np.asarray(self.buffer.tail_pos)
+        B, L, K = count.shape
+        one = lambda b, l, k: np.concatenate([pos[b, start[b, l, k] : start[b, l, k] + count[b, l, k]], tail[b][tail[b] != EMPTY]])  # noqa: E731
+        return [[[one(b, l, k) for k in range(K)] for l in range(L)] for b in range(B)]
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _padded(self, tokens: Ids) -> tuple[np.ndarray, np.ndarray]:
+        if len(tokens) != self.batch:
+            raise ValueError(f"expected {self.batch} rows of tokens, got {len(tokens)}")
+        length = np.asarray([len(row) for row in tokens], np.int32)
+        longest = int(length.max(initial=0))
+        chunk = self.settings.chunk
+        padded = -(-max(longest, 1) // 32) * 32 if self.frozen else -(-_bucket(longest, PADDED) // chunk) * chunk
+        ids = np.zeros((self.batch, padded), np.int32)
+        for row, out in zip(tokens, ids, strict=True):
+            out[: len(row)] = row
+        if ids.min() < 0 or ids.max() >= self.model.config.vocab_size:
+            raise ValueError(f"tokens must lie in 0..{self.model.config.vocab_size - 1}, got {ids.min()}..{ids.max()}")
+        return ids, length
+
+    def _check_room(self, more: np.ndarray) -> None:
+        cfg, total = self.model.config, int((self.lengths + more).max())
+        limit = min(cfg.max_position, cfg.sliding_window or cfg.max_position)
+        if total > limit:
+            raise ValueError(f"{total} tokens are more than model {cfg.name!r} takes: {limit}")
+        if not self.evicting and not self.frozen and total > self.layout.budget:
+            raise ValueError(f"{total} tokens do not fit the full cache of {self.layout.budget}; raise its budget")
+        if self.frozen and int(self.buffer.fill) + int(more.max()) > self.layout.tail:
+            raise ValueError(f"{int(more.max())} more tokens do not fit the free tail of {self.layout.tail}")
+
+
+def _bucket(n: int, least: int) -> int:
+    """The next power of two, at least `least`: few shapes, few compilations."""
+    return max(least, 1 << max(n - 1, 0).bit_length())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What a batch of questions gave, and what it cost."""
+
+    tokens: list[list[int]]  # without end tokens
+    cut: list[bool]  # stopped by max_new_tokens
+    kept: np.ndarray  # [B,L,K] int32, entries held after the context
+    context_tokens: list[int]
+    kv_bytes_allocated: int
+    kv_bytes_live: float  # mean over rows, after the context
+    peak_bytes: int  # of the largest program, parameters not counted
+    prefill_seconds: float
+    decode_seconds: float
+    compile_seconds: float
+    prefill_tokens: int
+    decode_tokens: int
+
+
+def answer_batch(
+    model: Model, method: Method, settings: Settings, contexts: Ids, questions: Ids, max_new_tokens: int,
+    rng: jax.Array | None = None, temperature: float = 0.0, capacity: int | None = None,
+) -> Answers:  # fmt: skip
+    """Answers one question per context. In `query_aware` evaluations `contexts` hold the question's text as well.
+
+    Args:
+        contexts, questions: token ids per row; the cut (or the stream) sees contexts only.
+        capacity: tokens of the full cache; by default what this batch needs.
+    """
+    needs = max(len(c) + len(q) for c, q in zip(contexts, questions, strict=True)) + max_new_tokens
+    session = Session(model, method, settings, len(contexts), capacity=capacity or needs, rng=rng)
+    session.feed(contexts)
+    if settings.protocol == "oneshot" and not method.full:
+        session.compress()
+    counts = session.counts()
+    free = settings.tail == "free" and not method.full
+    if free:
+        session.free_tail(-(-max(map(len, questions)) // 32) * 32 + max_new_tokens)
+    session.feed(questions)
+    tokens = session.generate(max_new_tokens, temperature=temperature)
+    return Answers(
+        tokens=tokens,
+        cut=[len(row) >= max_new_tokens for row in tokens],
+        kept=counts,
+        context_tokens=[len(c) for c in contexts],
+        kv_bytes_allocated=session.buffer.kv_bytes_allocated(),
+        kv_bytes_live=float(counts.sum(axis=(1, 2)).mean()) * session.layout.bytes_per_row(),
+        peak_bytes=session.peak_bytes,
+        prefill_seconds=session.prefill_s,
+        decode_seconds=session.decode_s,
+        compile_seconds=session.compile_s,
+        prefill_tokens=sum(map(len, contexts)) + sum(map(len, questions)),
+        decode_tokens=sum(map(len, tokens)),
+    )

@@ -1,0 +1,204 @@
+"""THE table: every eviction method is a composition of scorer, sampler, allocator and compensator.
+
+`build` turns a name, a budget and options into a `Method`, which everything else consumes. `python -m nexus.methods`
+prints the table. Recombining existing parts is one more row; a new scorer is one file, one row and one test.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from nexus import scorers
+from nexus.allocators import ALLOCATORS, Allocator
+from nexus.compensators import Compensator, Nothing
+from nexus.samplers import SAMPLERS, Sampler
+from nexus.scorers import Scorer
+from nexus.shapes import Layout
+
+POSITIONS = ("original", "cache")
+NUM_SINKS = 4  # of every method unless asked otherwise: without the first tokens a model falls apart
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Method:
+    """A resolved method: hashable, a static argument of the compiled step."""
+
+    name: str
+    budget: int  # M: mean kept slots per layer and kv head; the total is M * L * K
+    scorer: Scorer
+    sampler: Sampler
+    allocator: Allocator
+    compensator: Compensator
+    num_sinks: int = 0
+    recent: int = 0
+    min_per_head: int = 0
+    positions: str = "original"
+
+    @property
+    def full(self) -> bool:
+        """Nothing is ever evicted."""
+        return self.allocator.name == "everything"
+
+    def layout(self, cfg: Any, *, tail: int, budget: int | None = None) -> Layout:
+        """The static shape of this method's buffer for a model config."""
+        return Layout(
+            num_layers=cfg.num_layers, num_kv_heads=cfg.num_kv_heads, num_groups=cfg.num_heads // cfg.num_kv_heads,
+            head_dim=cfg.head_dim, budget=budget or self.budget, tail=tail,
+            pools=self.allocator.pools(cfg.num_layers, cfg.num_kv_heads), dtype=cfg.dtype,
+        )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """One row of the table: the parts with their defaults, and where it comes from."""
+
+    title: str
+    paper: str
+    scorer: Scorer
+    allocator: str = "per_head"
+    sampler: str = "top"
+    num_sinks: int = NUM_SINKS
+    recent: Callable[[int, Scorer], int] = lambda budget, scorer: 0  # of budget and scorer
+    positions: tuple[str, ...] = ("original",)  # allowed; the first is the default
+    differs: str = ""
+
+
+ROWS: dict[str, Row] = {
+    "full": Row(title="Full cache", paper="-", scorer=scorers.Recency(), allocator="everything", num_sinks=0),
+    "random": Row(title="Random", paper="-", scorer=scorers.RandomDraw(), differs="a control"),
+    "streaming_llm": Row(
+        title="StreamingLLM", paper="2309.17453", scorer=scorers.Recency(), positions=POSITIONS,
+        differs="true positions by default; positions=cache renumbers as the original",
+    ),
+    "knorm": Row(title="L2 norm of keys", paper="2406.11430", scorer=scorers.KeyNorm(), differs="4 sinks (paper: none)"),
+    "keydiff": Row(title="KeyDiff", paper="2504.15364", scorer=scorers.KeyDifference(), differs="4 sinks (paper: none)"),
+    "tova": Row(
+        title="TOVA", paper="2401.06104", scorer=scorers.WindowAttention(window=1, kernel=1, layer_mean=True),
+        recent=lambda budget, scorer: 1, differs="4 sinks (paper: none); at the end of a chunk, not at every token of it",
+    ),
+    "snapkv": Row(
+        title="SnapKV", paper="2404.14469", scorer=scorers.WindowAttention(window=32, kernel=5),
+        recent=lambda budget, scorer: scorer.window, differs="4 sinks (paper: none); cut again after every chunk",  # type: ignore[attr-defined]
+    ),
+    "h2o": Row(
+        title="H2O", paper="2306.14048", scorer=scorers.AccumulatedAttention(),
+        recent=lambda budget, scorer: budget // 2, differs="4 sinks (paper: none); sums averaged over query groups",
+    ),
+}  # fmt: skip
+
+
+def names() -> list[str]:
+    """Registry names, full first."""
+    return list(ROWS)
+
+
+def row(name: str) -> Row:
+    """The row of a name; an unknown name is a KeyError that lists the known ones."""
+    if name not in ROWS:
+        near = difflib.get_close_matches(name, ROWS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise KeyError(f"method {name!r}{hint} known: {', '.join(ROWS)}")
+    return ROWS[name]
+
+
+def options(name: str) -> dict[str, Any]:
+    """Option names of a method with their defaults: the scorer's fields, then allocator, strategy, sampler, positions."""
+    r = row(name)
+    found = {field.name: getattr(r.scorer, field.name) for field in dataclasses.fields(r.scorer)}
+    if name == "full":
+        return found
+    found |= {"allocator": r.allocator, "strategy": "threshold", "sampler": r.sampler}
+    return found | ({"positions": r.positions[0]} if len(r.positions) > 1 else {})
+
+
+def build(
+    name: str,
+    *,
+    budget: int,
+    num_sinks: int | None = None,
+    recent: int | None = None,
+    min_per_head: int | None = None,
+    **chosen: Any,
+) -> Method:
+    """Composes a method.
+
+    Args:
+        name: a name of the table.
+        budget: M, mean kept slots per layer and kv head, sinks and window included.
+        num_sinks, recent, min_per_head: protected first tokens, newest tokens, best entries of each head; None = the row's.
+        chosen: options of the row, see `options`.
+
+    Raises:
+        KeyError: unknown method or option, with the known ones.
+        ValueError: a value out of range, or more entries protected than the budget holds.
+    """
+    r, known = row(name), options(name)
+    for key in chosen:
+        if key not in known:
+            raise KeyError(f"method {name!r} has no option {key!r}; known: {', '.join(known) or 'none'}")
+    given = known | chosen
+    fields = {field.name: given[field.name] for field in dataclasses.fields(r.scorer)}
+    scorer = dataclasses.replace(r.scorer, **fields)
+    allocator = _part("allocator", ALLOCATORS, given.get("allocator", r.allocator))
+    if allocator.name == "everything" and name != "full":
+        raise ValueError(f"method {name!r}: allocator 'everything' is the method 'full'")
+    sampler = _part("sampler", SAMPLERS, given.get("sampler", r.sampler))
+    positions = given.get("positions", "original")
+    if positions not in r.positions:
+        raise ValueError(f"method {name!r}: positions {positions!r}; allowed: {', '.join(r.positions)}")
+    method = Method(
+        name=name,
+        budget=_count("budget", budget, least=1),
+        scorer=scorer,
+        sampler=sampler(),
+        allocator=allocator(strategy=given.get("strategy", "threshold")),
+        compensator=Nothing(),
+        num_sinks=_count("num_sinks", r.num_sinks if num_sinks is None else num_sinks),
+        recent=_count("recent", r.recent(budget, scorer) if recent is None else recent),
+        min_per_head=_count("min_per_head", min_per_head or 0),
+        positions=positions,
+    )
+    _check_protection(method)
+    return method
+
+
+def _part(kind: str, table: dict[str, type], name: Any) -> type:
+    if name not in table:
+        raise ValueError(f"{kind} {name!r}; allowed: {', '.join(table)}")
+    return table[name]
+
+
+def _count(name: str, value: Any, least: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return value
+
+
+def _check_protection(m: Method) -> None:
+    """More protected entries than slots cannot be kept; refused here, before any model is loaded."""
+    if m.full:
+        return
+    protected = m.num_sinks + m.recent + m.min_per_head
+    if protected > m.budget:
+        raise ValueError(
+            f"method {m.name!r}: num_sinks={m.num_sinks} + recent={m.recent} + min_per_head={m.min_per_head} = {protected} "
+            f"protected entries do not fit the budget of {m.budget} slots per head"
+        )
+
+
+def table() -> str:
+    """The method table as markdown."""
+    lines = ["| name | method | arXiv | scorer | allocator | sinks | positions | differs from the paper |", "|---|---|---|---|---|---|---|---|"]
+    for name, r in ROWS.items():
+        scorer = "-" if name == "full" else type(r.scorer).__name__
+        lines.append(
+            f"| `{name}` | {r.title} | {r.paper} | {scorer} | {r.allocator} | {r.num_sinks} | {'/'.join(r.positions)} | {r.differs or '-'} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())

@@ -1,0 +1,151 @@
+"""One decoder for every supported family: pre-norm blocks with grouped-query attention and a gated feed-forward.
+
+The block knows no cache: it hands q, k, v and its normed input to an injected attend function, which rotates, stores
+and attends as it likes. Dense training, gated training and streaming decode are three such functions.
+
+Parameters, stacked over layers and scanned; every matrix is [in, out], so that `x @ w` is one plain product:
+    embed [V,D]   final_norm [D]   head [D,V] (untied models only)
+    blocks: attn_norm [L,D]  wqkv [L,D,(N+2K)*H]  wo [L,N*H,D]  ffn_norm [L,D]  w_gate_up [L,D,2F]  w_down [L,F,D]
+            bqkv [L,(N+2K)*H] (qkv_bias)   q_norm k_norm [L,H] (qk_norm)
+`unstack` turns `blocks` into a tuple of layers, which `forward` unrolls: on CPU a scan copies each layer's weights
+before it uses them, which hardly matters beside a chunk of tokens but is felt when one token is decoded.
+Query head n belongs to kv head n // G.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from nexus.models.config import ModelConfig
+
+Params = dict[str, Any]
+BlockAttendFn = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, Any]]
+"""(q [B,K,G,T,H], k [B,K,T,H], v [B,K,T,H], x [B,T,D]) -> (out [B,K,G,T,H], extra); q and k are not rotated yet."""
+AttendFn = Callable[[jax.Array, Any, jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, Any]]
+"""(layer, state, q, k, v, x) -> (out, state): a BlockAttendFn that is told its layer (int32) and threads a state."""
+
+
+def rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
+    """RMS norm over the last axis, computed in float32; same dtype as x."""
+    wide = x.astype(jnp.float32)
+    scale = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + eps)
+    weight = weight.astype(jnp.float32).reshape((1,) * (x.ndim - 1) + (-1,))
+    return (wide * scale * weight).astype(x.dtype)
+
+
+class Block(nn.Module):
+    """One layer: x [B,T,D] -> (x [B,T,D], whatever the attend function returned beside its output)."""
+
+    cfg: ModelConfig
+
+    @nn.compact
+    def __call__(self, x: jax.Array, attend_fn: BlockAttendFn) -> tuple[jax.Array, Any]:
+        cfg = self.cfg
+        h = rms_norm(x, self._norm("attn_norm", cfg.dim), cfg.rms_eps)
+        q, k, v = self._project(h)
+        out, extra = attend_fn(q, k, v, h)
+        width = cfg.num_heads * cfg.head_dim
+        out = jnp.moveaxis(out, 3, 1).reshape(*x.shape[:2], width).astype(x.dtype)
+        x = x + out @ self._matrix("wo", width, cfg.dim)
+        h = rms_norm(x, self._norm("ffn_norm", cfg.dim), cfg.rms_eps)
+        gate, up = jnp.split(h @ self._matrix("w_gate_up", cfg.dim, 2 * cfg.ffn_dim), 2, axis=-1)
+        x = x + (nn.silu(gate) * up) @ self._matrix("w_down", cfg.ffn_dim, cfg.dim)
+        return x, extra
+
+    def _project(self, h: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """h [B,T,D] -> q [B,K,G,T,H], k and v [B,K,T,H]."""
+        cfg = self.cfg
+        B, T, _ = h.shape
+        K, G, H = cfg.num_kv_heads, cfg.num_groups, cfg.head_dim
+        columns = (K * G + 2 * K) * H
+        qkv = h @ self._matrix("wqkv", cfg.dim, columns)
+        if cfg.qkv_bias:
+            qkv = qkv + self.param("bqkv", nn.initializers.normal(0.1), (columns,), self._dtype).reshape(1, 1, -1)
+        q, k, v = jnp.split(qkv, [K * G * H, (K * G + K) * H], axis=-1)
+        q, k, v = q.reshape(B, T, K, G, H), k.reshape(B, T, K, H), v.reshape(B, T, K, H)
+        if cfg.qk_norm:
+            q = rms_norm(q, self._norm("q_norm", H), cfg.rms_eps)
+            k = rms_norm(k, self._norm("k_norm", H), cfg.rms_eps)
+        return jnp.moveaxis(q, 1, 3), jnp.moveaxis(k, 1, 2), jnp.moveaxis(v, 1, 2)
+
+    @property
+    def _dtype(self) -> jnp.dtype:
+        return jnp.dtype(self.cfg.dtype)
+
+    def _matrix(self, name: str, rows: int, columns: int) -> jax.Array:
+        return self.param(name, nn.initializers.lecun_normal(), (rows, columns), self._dtype)
+
+    def _norm(self, name: str, size: int) -> jax.Array:
+        return self.param(name, nn.initializers.ones, (size,), self._dtype)
+
+
+def forward(
+    cfg: ModelConfig, params: Params, tokens: jax.Array, attend_fn: AttendFn, state: Any
+) -> tuple[jax.Array, Any]:
+    """tokens int32 [B,T] -> (hidden [B,T,D] after the final norm, state after the last layer)."""
+    block = Block(cfg)
+
+    def layer_step(carry, inputs):
+        x, state = carry
+        layer, weights = inputs
+        return block.apply({"params": weights}, x, functools.partial(attend_fn, layer, state)), None
+
+    carry = (jnp.take(params["embed"], tokens, axis=0), state)
+    if isinstance(params["blocks"], tuple):
+        for layer, weights in enumerate(params["blocks"]):
+            carry, _ = layer_step(carry, (jnp.int32(layer), weights))
+    else:
+        layers = jnp.arange(cfg.num_layers, dtype=jnp.int32)
+        carry, _ = jax.lax.scan(layer_step, carry, (layers, params["blocks"]))
+    x, state = carry
+    return rms_norm(x, params["final_norm"], cfg.rms_eps), state
+
+
+def unstack(cfg: ModelConfig, params: Params) -> Params:
+    """The same parameters with `blocks` as a tuple of L layers (new arrays; the other entries are shared)."""
+    stacked = params["blocks"].items()
+    layers = tuple({name: weight[layer] for name, weight in stacked} for layer in range(cfg.num_layers))
+    return params | {"blocks": layers}
+
+
+def logits(cfg: ModelConfig, params: Params, hidden: jax.Array) -> jax.Array:
+    """Next-token logits float32 [..., V] of hidden [..., D]; pass only the positions that are wanted."""
+    if cfg.tied_embeddings:
+        return jnp.einsum("...d,vd->...v", hidden, params["embed"], preferred_element_type=jnp.float32)
+    return jnp.einsum("...d,dv->...v", hidden, params["head"], preferred_element_type=jnp.float32)
+
+
+def init_params(cfg: ModelConfig, rng: jax.Array) -> Params:
+    """Random parameters in the dtype of the config."""
+    embed_rng, block_rng, head_rng = jax.random.split(rng, 3)
+    dtype, scale = jnp.dtype(cfg.dtype), cfg.dim**-0.5
+    params: Params = {
+        "embed": scale * jax.random.normal(embed_rng, (cfg.vocab_size, cfg.dim), dtype),
+        "final_norm": jnp.ones((cfg.dim,), dtype),
+        "blocks": jax.vmap(lambda key: _init_block(cfg, key))(jax.random.split(block_rng, cfg.num_layers)),
+    }
+    if not cfg.tied_embeddings:
+        params["head"] = scale * jax.random.normal(head_rng, (cfg.dim, cfg.vocab_size), dtype)
+    return params
+
+
+def _init_block(cfg: ModelConfig, rng: jax.Array) -> Params:
+    x = jnp.zeros((1, 1, cfg.dim), jnp.dtype(cfg.dtype))
+    return Block(cfg).init(rng, x, lambda q, k, v, h: (q, None))["params"]
+
+
+def output_projection(cfg: ModelConfig, params: Params) -> jax.Array:
+    """The output projection by head, [L,K,G,H,D], of stacked parameters: what a head adds to the residual stream."""
+    wo = params["blocks"]["wo"]
+    return wo.reshape(cfg.num_layers, cfg.num_kv_heads, cfg.num_groups, cfg.head_dim, cfg.dim)
+
+
+def param_shapes(cfg: ModelConfig) -> Params:
+    """Shapes and dtypes (ShapeDtypeStruct) of all parameters, nothing allocated."""
+    return jax.eval_shape(lambda: init_params(cfg, jax.random.key(0)))

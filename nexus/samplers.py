@@ -1,0 +1,31 @@
+"""Samplers: is the ranking of a score taken as it is, or drawn? A sampler turns scores into the keys that are ranked."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampler:
+    """Base: key(score [B,P,n], rng [B]) -> [B,P,n] float32; the entries with the largest keys survive."""
+
+    name: ClassVar[str]
+
+    def key(self, score: jax.Array, rng: jax.Array) -> jax.Array:
+        """The numbers that the allocator ranks."""
+        raise NotImplementedError
+
+
+class Top(Sampler):
+    """Deterministic: the ranking itself."""
+
+    name = "top"
+
+    def key(self, score: jax.Array, rng: jax.Array) -> jax.Array:
+        return score
+
+
+SAMPLERS = {cls.name: cls for cls in (Top,)}

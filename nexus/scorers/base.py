@@ -1,0 +1,178 @@
+"""The interface of a scorer: what is a cached entry worth?
+
+A scorer is a frozen dataclass: its hyper-parameters are the fields and it has no other state. What it must remember
+between calls lives in the buffer: numbers of an entry in columns named by `aux`, numbers of a layer in `init_state`.
+
+    write     numbers an entry is born with                    inside the layer scan, while the chunk is written
+    observe   look at the chunk's queries and attention         inside the layer scan, after attention
+    score     one float32 per candidate, higher = keep          after the layer scan, at an eviction
+
+Scorers state preference only; sinks, the recent window and a minimum per head are protected by the method for all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from nexus import attention, buffer as kv
+from nexus.shapes import Layout
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Call:
+    """What one layer sees of one chunk."""
+
+    layer: jax.Array  # [] int32
+    q: jax.Array  # [B,K,R,H] folded (R = G*T), post-RoPE, scaled by 1/sqrt(H)
+    k: jax.Array  # [B,K,T,H] as stored
+    v: jax.Array  # [B,K,T,H]
+    x: jax.Array  # [B,T,D] the layer's normed attention input
+    pos: jax.Array  # [B,T] int32, EMPTY for padding
+    groups: int  # G
+    softmax: attention.Partial  # of q over everything it saw; value is not meaningful
+    table_k: jax.Array  # [B,E,H]
+    table_pos: jax.Array  # [B,E]
+    segments: attention.Segments
+    tail_k: jax.Array  # [B,K,C,H] of this layer, this chunk included
+    tail_pos: jax.Array  # [B,C]
+    rng: jax.Array  # [B] typed keys, folded by eviction
+
+    def add_received(self, table: jax.Array, tail: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Adds the attention every entry received from this chunk, mean over G: table [B,E], tail [B,K,C'] with C' <= C."""
+        weight = jnp.tile((self.pos >= 0) / self.groups, (1, self.groups)).astype(jnp.float32)
+        rows = jnp.tile(self.pos, (1, self.groups))
+        queries = attention.Queries(self.q, rows, weight, self.softmax.maximum, self.softmax.total)
+        new = attention.add_table_columns(table[..., None], queries, self.table_k, self.table_pos, self.segments)
+        more = attention.tail_columns(queries, self.tail_k, self.tail_pos, 1)[..., 0]
+        return new[..., 0], tail + jnp.pad(more, ((0, 0), (0, 0), (0, tail.shape[-1] - more.shape[-1])))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entries:
+    """All candidates of an eviction, as a scorer sees them: arrays [B,P,n] in the order (owner, position)."""
+
+    buffer: kv.KVBuffer
+    cand: kv.Candidates
+
+    @property
+    def pos(self) -> jax.Array:
+        """[B,P,n] int32, EMPTY where there is nothing."""
+        return self.cand.pos
+
+    @property
+    def valid(self) -> jax.Array:
+        """[B,P,n] bool."""
+        return self.cand.valid
+
+    def k(self) -> jax.Array:
+        """Keys [B,P,n,H] float32, 0 where there is nothing."""
+        return self._live(kv.gather(self.cand, self.buffer.k, self.buffer.tail_k).astype(jnp.float32))
+
+    def v(self) -> jax.Array:
+        """Values [B,P,n,H] float32, 0 where there is nothing."""
+        return self._live(kv.gather(self.cand, self.buffer.v, self.buffer.tail_v).astype(jnp.float32))
+
+    def aux(self, name: str) -> jax.Array:
+        """The scorer's own column [B,P,n]."""
+        return kv.gather(self.cand, self.buffer.aux[name], self.buffer.tail_aux[name])
+
+    def _live(self, x: jax.Array) -> jax.Array:
+        return jnp.where(self.valid[..., None], x, 0.0)
+
+    def head_mean(self, x: jax.Array) -> jax.Array:
+        """Mean of x [B,P,n,J] over the live entries of each head, given back to every entry: [B,P,n,J]."""
+        Q = self.cand.layout.pool_heads
+        member = (self.cand.owner[..., None] % Q == jnp.arange(Q)) & self.valid[..., None]  # [B,P,n,Q]
+        member = member.astype(jnp.float32)
+        total = jnp.einsum("bpnq,bpnj->bpqj", member, x, precision=lax.Precision.HIGHEST)
+        mean = total / jnp.maximum(member.sum(axis=2), 1.0)[..., None]
+        return mean[:, :, 0, None] if Q == 1 else jnp.take_along_axis(mean, (self.cand.owner % Q)[..., None], axis=2)
+
+    def window_attention(self, q: jax.Array, q_pos: jax.Array, weight: jax.Array) -> jax.Array:
+        """The `wa` of the field: attention of recent queries, window columns dropped after the softmax.
+
+        A = softmax over ALL entries with pos <= q_pos; then entries at or after the oldest query get 0; then the
+        weighted sum over the window's rows.
+
+        Args:
+            q: [L,B,K,G,W,H] post-RoPE, scaled, in chronological order.
+            q_pos: [L,B,W] int32. weight: [L,B,W] float32, 0 for rows that do not exist.
+        Returns:
+            [B,P,n,G] float32, per query group.
+        """
+        L, B, K, G, W, H = q.shape
+        buf = self.buffer
+
+        def layer(acc, xs):
+            l, q, q_pos, weight, tail_k = xs
+            q = q.reshape(B, K, G * W, H)
+            rows, weights = jnp.tile(q_pos, (1, G)), jnp.tile(weight, (1, G))
+            segments = kv.segments(buf, l)
+            mask = attention.tail_mask(q_pos, buf.tail_pos, G)
+            part = attention.merge(
+                attention.table_softmax(q, rows, buf.k, buf.pos, segments),
+                attention.tail_attention(q, tail_k, jnp.zeros_like(tail_k), mask, buf.tail_pos >= 0),
+            )
+            queries = attention.Queries(q, rows, weights, part.maximum, part.total)
+            acc = attention.add_table_columns(acc, queries, buf.k, buf.pos, segments)
+            return acc, attention.tail_columns(queries, tail_k, buf.tail_pos, G)
+
+        acc = jnp.zeros((B, buf.layout.rows, G), jnp.float32)
+        table, tail = lax.scan(layer, acc, (jnp.arange(L), q, q_pos, weight, buf.tail_k))
+        received = kv.gather(self.cand, table, tail)
+        oldest = jnp.where(weight[0] > 0, q_pos[0], jnp.iinfo(jnp.int32).max).min(axis=-1)  # [B]
+        return jnp.where((self.pos < oldest[:, None, None])[..., None], self._live(received), 0.0)
+
+    def pooled(self, x: jax.Array, kernel: int, kind: str, *, before: jax.Array) -> jax.Array:
+        """Pools x [B,P,n,J] over neighbouring slots of one head, stride 1, odd kernel.
+
+        avg divides by the kernel everywhere (also at the borders, as public code does); max pads with -inf. Neighbours
+        at or after position `before` [B] are padding: the window's own columns do not take part.
+        """
+        ok = self.valid & (self.pos < before[:, None, None])
+        owner = jnp.where(ok, self.cand.owner, -1)
+        fill = 0.0 if kind == "avg" else -jnp.inf
+        total = jnp.full(x.shape, fill, jnp.float32)
+        half = kernel // 2
+        padded = jnp.pad(x, ((0, 0), (0, 0), (half, half), (0, 0)))
+        owners = jnp.pad(owner, ((0, 0), (0, 0), (half, half)), constant_values=-2)
+        n = x.shape[2]
+        for shift in range(kernel):
+            same = (owners[:, :, shift : shift + n] == self.cand.owner)[..., None]
+            other = jnp.where(same, padded[:, :, shift : shift + n], fill)
+            total = total + other if kind == "avg" else jnp.maximum(total, other)
+        out = total / kernel if kind == "avg" else total
+        return jnp.where(ok[..., None], out, 0.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scorer:
+    """Base class. A scorer overrides `score`, and the rest only where it needs to."""
+
+    aux = ()  # type: ClassVar[tuple[str, ...]]  # names of its columns
+
+    def check(self, budget: int, layout: Layout) -> None:
+        """Raises ValueError when the fields do not fit the budget or the model."""
+
+    def init_state(self, layout: Layout, batch: int) -> Any:
+        """What it remembers per layer: a pytree of arrays [L,B,...]."""
+        return {}
+
+    def write(self, call: Call) -> dict[str, jax.Array]:
+        """The numbers new entries are born with: name -> [B,K,T] float32; 0 for names left out."""
+        return {}
+
+    def observe(
+        self, call: Call, state: Any, table: dict[str, jax.Array], tail: dict[str, jax.Array]
+    ) -> tuple[Any, dict[str, jax.Array], dict[str, jax.Array]]:
+        """Updates the layer's state (leaves [B,...]) and the columns, table [B,E] and the layer's tail [B,K,C]."""
+        return state, table, tail
+
+    def score(self, entries: Entries, state: Any, rng: jax.Array) -> jax.Array:
+        """[B,P,n] float32, higher = keep. state leaves [L,B,...]; rng [B], folded by sequence and eviction."""
+        raise NotImplementedError

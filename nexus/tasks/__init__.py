@@ -1,0 +1,1 @@
+"""Evaluation tasks: each yields the same `example.Example`, whatever benchmark it belongs to."""

@@ -1,0 +1,222 @@
+"""The evaluation loop with a made-up model: resume, floor, order, refusals. One run with the real tiny model."""
+
+from __future__ import annotations
+
+import types
+import zlib
+
+import numpy as np
+import pytest
+
+from configs import llama_ruler, tiny
+from experiments import evaluate, plan
+from nexus import record
+from nexus.generate import Answers
+from nexus.tasks.example import Example
+
+TIMINGS = ("prefill_s", "decode_s", "compile_s")
+OPTIONS = "length=1000,n=5,batch=2,tasks=niah_single_1,vt,methods=full,snapkv,budgets=64,128"
+
+
+class Tokenizer:
+    """A token is a character."""
+
+    fingerprint = "0" * 64
+
+    def prompt(self, context, question, answer_prefix):
+        return [ord(c) for c in context], [ord(c) for c in question + answer_prefix]
+
+    def decode(self, ids):
+        return "".join(map(chr, ids))
+
+
+class FakeModel:
+    """Stands in for model, tasks and decoding. `right`: methods that know the answer; `calls`: batches answered."""
+
+    def __init__(self, monkeypatch, right=("full", "snapkv"), die_after=None, max_position=2048):
+        self.right, self.die_after, self.calls = right, die_after, []
+        config = types.SimpleNamespace(max_position=max_position, sliding_window=None, dtype="float32")
+        model = types.SimpleNamespace(config=config, params={}, tokenizer=Tokenizer())
+        monkeypatch.setattr(evaluate, "load_model", lambda name, dtype=None: model)
+        monkeypatch.setattr(evaluate.prepare, "examples", self.examples)
+        monkeypatch.setattr(evaluate.generate, "answer_batch", self.answer_batch)
+        monkeypatch.setattr(evaluate.report.figures, "write", lambda *arguments: [])  # slow, and tested with the report
+
+    def examples(self, task, tokenizer, length, n, seed):
+        return [
+            Example(
+                task=task, index=i, context=f"{task} {i}".ljust(200 + i, "."), question="?", answer_prefix=":",
+                references=(f"{task} {i}",), max_new_tokens=30, metric="all", length=length, variant="ruler-nexus",
+                template_hash="1" * 64, prompt_tokens=length - 30,
+            )
+            for i in range(n)
+        ]  # fmt: skip
+
+    def answer_batch(self, model, method, settings, contexts, questions, max_new_tokens, rng=None, capacity=None):
+        if self.die_after is not None and len(self.calls) == self.die_after:
+            raise KeyboardInterrupt
+        assert max(map(len, contexts)) + max(map(len, questions)) + max_new_tokens <= capacity
+        self.prompts = contexts, questions
+        self.calls.append((method.name, method.budget, len(contexts), max_new_tokens))
+        noise = zlib.crc32(np.asarray(contexts[0][:8], np.int32).tobytes() + method.name.encode())
+        known = ["".join(map(chr, context)).rstrip(".") for context in contexts]
+        texts = [f"{text} {noise}" if method.name in self.right else "no idea" for text in known]
+        size = len(contexts)
+        return Answers(
+            tokens=[[ord(c) for c in text] for text in texts], cut=[False] * size,
+            kept=np.full((size, 3, 2), min(method.budget, 200), np.int32),
+            context_tokens=np.array([len(context) for context in contexts]), kv_bytes_allocated=1000, 
+            kv_bytes_live=900.0, peak_bytes=5000, prefill_seconds=1.0, decode_seconds=0.5, compile_seconds=0.25, 
+            prefill_tokens=200 * size, decode_tokens=10 * size,
+        )  # fmt: skip
+
+
+def run(workdir, options=OPTIONS):
+    evaluate.run(llama_ruler.get_config(options), workdir)
+    return record.read_rows(workdir / "predictions.jsonl"), record.read_rows(workdir / "metrics.jsonl")
+
+
+def test_one_row_per_example_and_one_per_cell_full_first(tmp_path, monkeypatch, capsys):
+    FakeModel(monkeypatch)
+    predictions, metrics = run(tmp_path)
+    assert len(predictions) == 5 * 2 * 3 and len(metrics) == 2 * 3
+    assert [(row["method"], row["task"]) for row in metrics[:2]] == [("full", "niah_single_1"), ("full", "vt")]
+    ids = {f"{task}-1000-{i}" for task in ("niah_single_1", "vt") for i in range(5)}
+    assert {row["sample_id"] for row in predictions} == ids
+    row = metrics[-1]
+    assert (row["method"], row["budget"], row["num_examples"], row["score"]) == ("snapkv", 128, 5, 100.0)
+    assert row["kept_fraction_mean"] == pytest.approx(np.mean([128 / (200 + i) for i in range(5)]), abs=1e-3)
+    assert row["prefill_tokens_per_s"] == pytest.approx(1000 / 3, abs=0.01)
+    assert row["compile_s"] == 0.75
+    printed = capsys.readouterr().out
+    assert "64 entries" in printed and "report.md" in printed
+    assert (tmp_path / "report.md").exists() and (tmp_path / "env.json").exists()
+
+
+def test_metrics_rows_have_every_promised_field(tmp_path, monkeypatch):
+    """Scores could not be reproduced: variant, commit and wording were not in the row (NVIDIA/RULER#86)."""
+    FakeModel(monkeypatch)
+    _, metrics = run(tmp_path)
+    promised = (
+        "model task length method budget protocol question_mode tail num_examples score kept_fraction_mean "
+        "kept_fraction_max kv_bytes_allocated kv_bytes_live peak_bytes prefill_tokens_per_s decode_tokens_per_s "
+        "compile_s seed config_hash git_commit ratio score_unit score_low score_high nulls truncated_share fill_min "
+        "max_new_tokens variant template_hash tokenizer_hash num_tasks num_tasks_published"
+    ).split()
+    for row in metrics:
+        assert not set(promised) - row.keys()
+
+
+@pytest.mark.parametrize("die_after", [0, 1, 4, 8])
+def test_a_killed_run_continues_and_ends_like_an_uninterrupted_one(tmp_path, monkeypatch, die_after):
+    """Results were written at the end only, and a rerun got a new folder: a kill lost everything (NVIDIA/kvpress)."""
+    whole = FakeModel(monkeypatch)
+    expected = run(tmp_path / "whole")
+    killed = FakeModel(monkeypatch, die_after=die_after)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "killed")
+    continued = FakeModel(monkeypatch)
+    found = run(tmp_path / "killed")
+    assert len(killed.calls) + len(continued.calls) == len(whole.calls)
+    assert [_untimed(rows) for rows in found] == [_untimed(rows) for rows in expected]
+    runs = record.read_json(tmp_path / "killed" / "env.json")["runs"]
+    assert [entry["wall_s"] is None for entry in runs] == [True, False]
+
+
+def test_a_line_torn_by_the_kill_is_answered_again(tmp_path, monkeypatch):
+    FakeModel(monkeypatch)
+    expected = run(tmp_path)
+    path = tmp_path / "predictions.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:12]) + lines[12][:40])  # 12 of 30: cell 2 has 2 examples, and part of the third
+    (tmp_path / "metrics.jsonl").write_bytes(b"".join((tmp_path / "metrics.jsonl").read_bytes().splitlines(True)[:2]))
+    again = FakeModel(monkeypatch)
+    found = run(tmp_path)
+    assert [_untimed(rows) for rows in found] == [_untimed(rows) for rows in expected]
+    assert len(again.calls) == 2 + 3 * 3  # two of three batches of the torn cell, three of each later cell
+
+
+def test_a_finished_run_answers_nothing_again(tmp_path, monkeypatch):
+    FakeModel(monkeypatch)
+    expected = run(tmp_path)
+    again = FakeModel(monkeypatch)
+    assert run(tmp_path) == expected
+    assert again.calls == []
+
+
+def test_a_folder_of_another_config_is_refused(tmp_path, monkeypatch):
+    FakeModel(monkeypatch)
+    run(tmp_path)
+    again = FakeModel(monkeypatch)
+    with pytest.raises(ValueError, match=r"eval\.seed \(there 0, now 1\)"):
+        run(tmp_path, OPTIONS + ",seed=1")
+    assert again.calls == []
+
+
+def test_below_the_floor_of_the_full_cache_nothing_else_is_run(tmp_path, monkeypatch):
+    """A full cache of 13.8 lost to a cache of 20 % with 35.2: nothing was measured there (snu-mllab/KVzip#4)."""
+    model = FakeModel(monkeypatch, right=("snapkv",))
+    _, metrics = run(tmp_path)
+    assert {row["method"] for row in metrics} == {"full"}
+    assert {name for name, *_ in model.calls} == {"full"}
+    report = (tmp_path / "report.md").read_text()
+    assert "vt: not compared" in report and "snapkv" not in report and "unfinished" not in report
+
+
+def test_without_a_floor_everything_is_run(tmp_path, monkeypatch):
+    FakeModel(monkeypatch, right=("snapkv",))
+    _, metrics = run(tmp_path, OPTIONS + ",floor=0")
+    assert len(metrics) == 6
+
+
+def test_the_task_s_own_answer_limit_unless_the_config_sets_one(tmp_path, monkeypatch):
+    """20 tokens on top of every limit made another benchmark of it (NVIDIA/kvpress)."""
+    own = FakeModel(monkeypatch)
+    run(tmp_path / "own")
+    assert {limit for *_, limit in own.calls} == {30}
+    seven = FakeModel(monkeypatch)
+    run(tmp_path / "seven", OPTIONS + ",max_new_tokens=7")
+    assert {limit for *_, limit in seven.calls} == {7}
+
+
+@pytest.mark.parametrize(("mode", "seen", "later"), [("query_agnostic", ".", "?:"), ("query_aware", "?", ":")])
+def test_the_evictor_sees_the_question_in_query_aware_runs_only(tmp_path, monkeypatch, mode, seen, later):
+    """A cache built with the question in view was labelled question-agnostic; the prefix comes later in both."""
+    model = FakeModel(monkeypatch)
+    run(tmp_path, OPTIONS + f",question_mode={mode},floor=0")
+    contexts, questions = model.prompts
+    assert {chr(context[-1]) for context in contexts} == {seen}
+    assert {"".join(map(chr, question)) for question in questions} == {later}
+
+
+def test_a_length_beyond_the_model_is_refused_before_the_first_answer(tmp_path, monkeypatch):
+    model = FakeModel(monkeypatch, max_position=999)
+    with pytest.raises(plan.ConfigError, match="beyond the 999 positions"):
+        run(tmp_path)
+    assert model.calls == []
+
+
+def test_a_model_that_is_not_there_is_one_clear_error(tmp_path):
+    with pytest.raises(plan.ConfigError, match="no-such-model"):
+        run(tmp_path, OPTIONS + ",model=no-such-model")
+
+
+def test_tiny_config_end_to_end(tmp_path):
+    """The smoke run: config to report, nothing made up."""
+    evaluate.run(tiny.get_config("n=1"), tmp_path)
+    metrics = record.read_rows(tmp_path / "metrics.jsonl")
+    assert {row["method"] for row in metrics} == {"full", "streaming_llm", "snapkv"}
+    for row in metrics:
+        budget = row["budget"]
+        if row["method"] == "full":
+            assert row["kept_fraction_mean"] == 1.0
+        else:
+            kept = [k for k in record.read_rows(tmp_path / "kept.jsonl") if k["method"] == row["method"]]
+            assert np.mean(kept[0]["kept"]) == budget
+    names = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert {"score-1024.png", "kept-1024.png", "memory-1024.png", "speed-1024.png"} <= names
+
+
+def _untimed(rows):
+    keep = [{k: v for k, v in row.items() if k not in TIMINGS and not k.endswith("_per_s")} for row in rows]
+    return sorted(keep, key=lambda row: (row["method"], row["budget"], row["task"], row.get("index", 0)))

@@ -1,0 +1,129 @@
+"""The report of a made-up run folder."""
+
+from __future__ import annotations
+
+import pytest
+from matplotlib.image import imread
+
+from experiments import figures, report, summary
+from nexus import record
+from tests.experiments import fake_run
+
+TASKS = "niah_single_1,niah_multikey_1,niah_multivalue"
+OPTIONS = f"tasks={TASKS},methods=full,snapkv,h2o,ratios=0.1,0.25,n=6"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("run")
+    fake_run.write(path, OPTIONS)
+    report.write(path)
+    return path
+
+
+def test_header_says_what_was_measured_and_where(folder):
+    """Several benchmarks were called RULER, and averages were over an unknown set (NVIDIA/RULER#86)."""
+    text = (folder / "report.md").read_text()
+    for said in ("3 of 13 RULER tasks", "`ruler-nexus`", "`streaming`", "`query_agnostic`", "`counted`", "6 examples",
+                 "seed 0", "0123456789ab", "c" * 40, "1 x cpu", "float32"):  # fmt: skip
+        assert said in text
+    assert "unfinished" not in text
+
+
+def test_table_has_a_row_per_method_and_budget_and_all_columns(folder):
+    grid = summary.summaries(summary.load(folder), 1024)
+    assert [(row.method, row.ratio) for row in grid] == [
+        ("full", None), ("snapkv", 0.1), ("snapkv", 0.25), ("h2o", 0.1), ("h2o", 0.25),
+    ]  # fmt: skip
+    text = (folder / "report.md").read_text()
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert [cell.strip() for cell in lines[0].strip("|").split("|")] == [
+        "method", "budget", *TASKS.split(","), "mean of 3", "minus full", "of full", "KV MB", "decode tok/s", "n",
+    ]  # fmt: skip
+    assert len({line.count("|") for line in lines[:7]}) == 1
+    assert "102 (0.1)" in lines[3] and "256 (0.25)" in lines[4]
+
+
+def test_mean_weighs_tasks_alike_and_pairs_with_the_full_cache(folder):
+    results = summary.load(folder)
+    full, snapkv, *_ = summary.summaries(results, 1024)
+    means = [row["score"] for row in snapkv.rows.values()]
+    assert snapkv.mean.mean == pytest.approx(sum(means) / 3, abs=0.01)
+    assert snapkv.difference.mean == pytest.approx(snapkv.mean.mean - full.mean.mean)
+    assert snapkv.difference.low <= snapkv.difference.mean <= snapkv.difference.high
+    assert full.difference is None
+
+
+def test_figures_are_pictures(folder):
+    for name in ("score-1024.png", "kept-1024.png", "memory-1024.png", "speed-1024.png"):
+        picture = imread(folder / "figures" / name)
+        assert picture.shape[0] > 200 and picture[..., :3].std() > 0.02
+        assert f"(figures/{name})" in (folder / "report.md").read_text()
+
+
+def test_a_method_looks_the_same_whatever_runs_beside_it(folder, tmp_path):
+    fake_run.write(tmp_path, "tasks=vt,methods=full,h2o,n=1")
+    alone, beside = figures.looks(summary.load(tmp_path)), figures.looks(summary.load(folder))
+    assert alone["h2o"] == beside["h2o"]
+    assert len(set(beside.values())) == len(beside)
+
+
+def test_a_task_below_the_floor_is_not_compared(tmp_path):
+    """A full cache of 13.8 beside 35.2 at 20 % says nothing about eviction (snu-mllab/KVzip#4)."""
+    fake_run.write(tmp_path, OPTIONS, full_scores={"niah_multivalue": 0.0})
+    printed = report.write(tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert "**niah_multivalue: not compared.** The full cache scores 0.0 there, below the floor of 25." in text
+    assert "| niah_multivalue" not in printed and "mean of 2" in printed and "unfinished" not in text
+
+
+def test_an_unfinished_run_says_so_and_gives_no_mean_of_some_tasks(tmp_path):
+    fake_run.write(tmp_path, OPTIONS, cells=4)
+    printed = report.write(tmp_path)
+    assert "**unfinished**: 11 of 15 cells are missing" in (tmp_path / "report.md").read_text()
+    last = summary.summaries(summary.load(tmp_path), 1024)[-1]
+    assert last.method == "snapkv" and last.mean is None and last.difference is None
+    assert "snapkv" in printed
+
+
+def test_a_method_that_changes_nothing_is_flagged(tmp_path):
+    """A method that evicted nothing stood in the table as lossless (abdelfattah-lab/xKV#9)."""
+    fake_run.write(tmp_path, "tasks=vt,methods=full,h2o,snapkv,budgets=64,1024,n=3")
+    text = report.write(tmp_path) + (tmp_path / "report.md").read_text()
+    assert "h2o @ 1024 evicted nothing" in text
+    assert "h2o @ 64 evicted nothing" not in text
+
+
+def test_the_full_cache_s_answers_word_for_word_are_flagged(tmp_path):
+    fake_run.write(tmp_path, "tasks=vt,methods=full,h2o,budgets=64,n=3")
+    rows = record.read_rows(tmp_path / "predictions.jsonl")
+    same = {row["index"]: row["prediction"] for row in rows if row["method"] == "full"}
+    (tmp_path / "predictions.jsonl").unlink()
+    record.append_rows(tmp_path / "predictions.jsonl", [row | {"prediction": same[row["index"]]} for row in rows])
+    report.write(tmp_path)
+    assert "h2o @ 64 gives the full cache's answers word for word" in (tmp_path / "report.md").read_text()
+
+
+def test_shares_are_not_taken_for_percent(tmp_path):
+    """0-1 and 0-100 were confused (ByteDance-Seed/ShadowKV#12)."""
+    fake_run.write(tmp_path, "tasks=vt,methods=full,n=1")
+    rows = record.read_rows(tmp_path / "metrics.jsonl")
+    (tmp_path / "metrics.jsonl").unlink()
+    record.append_rows(tmp_path / "metrics.jsonl", [row | {"score_unit": "share"} for row in rows])
+    with pytest.raises(ValueError, match=r"percent.*share"):
+        report.write(tmp_path)
+
+
+@pytest.mark.parametrize("options", ["tasks=vt,methods=full,n=1", "tasks=vt,methods=full,h2o,budgets=64,n=1",
+                                     "tasks=vt,niah_single_1,length=512,1024,n=2"])  # fmt: skip
+def test_small_runs_have_a_report_too(tmp_path, options):
+    fake_run.write(tmp_path, options)
+    assert "report.md" in report.write(tmp_path)
+
+
+def test_command_line(folder, tmp_path, capsys):
+    assert report.main([str(folder)]) == 0
+    assert "snapkv" in capsys.readouterr().out
+    assert report.main([str(tmp_path)]) == 2
+    assert "no config.json" in capsys.readouterr().err
+    assert report.main([]) == 2
