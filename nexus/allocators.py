@@ -52,7 +52,7 @@ def _by_top_k(score: jax.Array, pos: jax.Array, protect: jax.Array, cap: int) ->
 
 
 def _by_threshold(score: jax.Array, pos: jax.Array, protect: jax.Array, cap: int) -> jax.Array:
-    """Bisection for the smallest score that is kept, then, only where there are ties at it, for their oldest position."""
+    """Bisection for the smallest score that is kept, then, only where it is tied, for the oldest tied position."""
     free = (pos != EMPTY) & ~protect
     room = cap - protect.sum(axis=-1, dtype=jnp.int32)[..., None]
     key = _sortable(score)
@@ -142,4 +142,4 @@ class Everything(PerHead):
     name = "everything"
 
 
-ALLOCATORS = {cls.name: cls for cls in (PerHead, PerLayer, Global, Everything)}
+ALLOCATORS: dict[str, type[Allocator]] = {cls.name: cls for cls in (PerHead, PerLayer, Global, Everything)}

@@ -1,7 +1,7 @@
 """Attention over a table of entries, head by head, in blocks, with a running softmax.
 
-A partial softmax is the triple (value, maximum, sum) of Milakov & Gimelshein, arXiv 1805.02867; two of them over disjoint
-entries merge exactly. `table_attention` walks the segment of each (sequence, kv head) in blocks of rows, as far as the
+A partial softmax is the triple (value, maximum, sum) of Milakov & Gimelshein, arXiv 1805.02867; two of them over
+disjoint entries merge exactly. `table_attention` walks the segment of each (sequence, kv head) in blocks of rows, as far as the
 segment is long: rows past its end are neither read as values nor counted, so a segment of 3 rows costs one block and
 an empty one costs nothing and returns a partial of weight zero.
 
@@ -49,18 +49,26 @@ def empty_partial(q: jax.Array) -> Partial:
     return Partial(jnp.zeros(q.shape, jnp.float32), jnp.full(rows, MASKED, jnp.float32), jnp.zeros(rows, jnp.float32))
 
 
-def logits(q: jax.Array, k: jax.Array, mask: jax.Array) -> jax.Array:
+def logits(q: jax.Array, k: jax.Array, mask: jax.Array | None) -> jax.Array:
     """q [..., R, H] (already scaled), k [..., S, H], mask broadcastable to [..., R, S] -> float32 [..., R, S]."""
     z = jnp.einsum("...RH,...SH->...RS", q, k, preferred_element_type=jnp.float32)
-    return jnp.where(mask, z, MASKED)
+    return z if mask is None else jnp.where(mask, z, MASKED)
 
 
-def update(part: Partial, q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, live: jax.Array) -> Partial:
-    """Adds S entries to a partial. mask as in `logits`; live [..., S] says which values may be read at all."""
+def update(
+    part: Partial, q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array | None, live: jax.Array | None
+) -> Partial:
+    """Adds S entries to a partial. mask as in `logits`; live [..., S] says which values may be read at all.
+
+    Without mask and live every entry is visible: the two passes over the logits that masking costs are not made.
+    """
     z = logits(q, k, mask)
     maximum = jnp.maximum(part.maximum, z.max(axis=-1))
-    p = jnp.where(mask, jnp.exp(z - maximum[..., None]), 0.0)
-    v = jnp.where(live[..., None], v, 0)
+    p = jnp.exp(z - maximum[..., None])
+    if mask is not None:
+        p = jnp.where(mask, p, 0.0)
+    if live is not None:
+        v = jnp.where(live[..., None], v, 0)
     old = jnp.exp(part.maximum - maximum)
     value = jnp.einsum("...RS,...SH->...RH", p.astype(v.dtype), v, preferred_element_type=jnp.float32)
     return Partial(part.value * old[..., None] + value, maximum, part.total * old + p.sum(axis=-1))
@@ -79,11 +87,8 @@ def finish(part: Partial) -> jax.Array:
     return jnp.where(total > 0, part.value / jnp.where(total > 0, total, 1.0), 0.0)
 
 
-def table_block(rows: int, parallel: bool) -> int:
-    """Rows read at a time. Measured on CPU: short blocks suit heads walked one by one, long ones dense heads."""
-    if not parallel:
-        return min(rows, 64)
-    return min(rows, 512 if rows > 1024 else 256)
+ONE_BY_ONE = 64  # rows read at a time when heads are walked one after another; measured on CPU
+SIDE_BY_SIDE = (1024, 512)  # when equal heads are walked together: for up to 512 query rows, and for more
 
 
 def _block(start: jax.Array, count: jax.Array, i: jax.Array, size: int, rows: int):
@@ -97,40 +102,68 @@ def _block(start: jax.Array, count: jax.Array, i: jax.Array, size: int, rows: in
 
 
 def table_attention(
-    q: jax.Array, k: jax.Array, v: jax.Array, segments: Segments, *, parallel: bool, longest: int, rotate: Rotate | None = None
+    q: jax.Array, k: jax.Array, v: jax.Array, segments: Segments, *, stride: int | None, rotate: Rotate | None = None
 ) -> Partial:
     """Partial attention of folded queries over each head's segment of the table.
 
     Args:
         q: [B,K,R,H], scaled. Every live row is visible to every query: table rows are older than this call.
         k, v: [B,E,H].
-        parallel: walk all heads side by side (equal segments) or one after another (unequal segments; no padding).
-        longest: static upper bound of a segment's length when parallel, which sets the block size.
+        stride: static; M when the K heads' segments lie M rows apart and are equally long in a sequence: then they are
+            walked side by side. None: heads are walked one after another, each as far as its own segment goes.
         rotate: rotates the keys of a block by their index in the segment (cache positions), or None.
     """
+    if stride is None:
+        return _walk_in_turn(q, k, v, segments, rotate)
+    return _walk_together(q, k, v, segments, stride, rotate)
+
+
+def _walk(part: Partial, q: jax.Array, read, full: jax.Array, blocks: jax.Array, rotate: Rotate | None) -> Partial:
+    """Adds blocks 0..blocks-1 to a partial; those below `full` are live in every row and need no mask."""
+
+    def add(i, part, masked):
+        k, v, index, live = read(i)
+        k = k if rotate is None else rotate(k, index)
+        return update(part, q, k, v, live[..., None, :] if masked else None, live if masked else None)
+
+    part = lax.fori_loop(0, full, lambda i, part: add(i, part, False), part)
+    return lax.fori_loop(full, blocks, lambda i, part: add(i, part, True), part)
+
+
+def _walk_in_turn(q: jax.Array, k: jax.Array, v: jax.Array, segments: Segments, rotate: Rotate | None) -> Partial:
+    """One (sequence, head) after another, each with a dynamic number of blocks."""
     rows = k.shape[1]
-    size = min(table_block(longest, parallel), rows)
+    size = min(ONE_BY_ONE, rows)
 
-    def head(b, q, start, count):
-        def body(i, part):
+    def head(x):
+        b, q, start, count = x
+
+        def read(i):
             first, index, live = _block(start, count, i, size, rows)
-            kb = lax.dynamic_slice(k, (b, first, 0), (1, size, k.shape[2]))[0]
-            vb = lax.dynamic_slice(v, (b, first, 0), (1, size, v.shape[2]))[0]
-            kb = kb if rotate is None else rotate(kb, index)
-            return update(part, q, kb, vb, live[None], live)
+            return (*(lax.dynamic_slice(a, (b, first, 0), (1, size, a.shape[2]))[0] for a in (k, v)), index, live)
 
-        return lax.fori_loop(0, (count + size - 1) // size, body, empty_partial(q))
+        return _walk(empty_partial(q), q, read, count // size, (count + size - 1) // size, rotate)
 
-    return _over_heads(head, q, segments, parallel)
+    return _one_by_one(head, q, segments.start, segments.count)
 
 
-def _over_heads(head, q: jax.Array, segments: Segments, parallel: bool):
-    """Maps head(b, q [R,H], start, count) over batch and kv heads: vectorised, or one after another."""
-    batch = jnp.arange(q.shape[0])
-    if parallel:
-        over_k = jax.vmap(head, in_axes=(None, 0, 0, 0))
-        return jax.vmap(over_k)(batch, q, segments.start, segments.count)
-    return _one_by_one(lambda x: head(*x), q, segments.start, segments.count)
+def _walk_together(
+    q: jax.Array, k: jax.Array, v: jax.Array, segments: Segments, stride: int, rotate: Rotate | None
+) -> Partial:
+    """All sequences and heads side by side, as far as the longest sequence goes."""
+    B, K, R, H = q.shape
+    size = min(SIDE_BY_SIDE[R > 512], stride)
+    owner = segments.start[0, 0] // stride
+    tables = [x.reshape(B, -1, stride, H) for x in (k, v)]
+
+    def read(i):
+        low = jnp.minimum(i * size, stride - size)
+        index = low + jnp.arange(size)
+        live = (index >= i * size) & (index < segments.count[..., None])
+        return (*(lax.dynamic_slice(x, (0, owner, low, 0), (B, K, size, H)) for x in tables), index, live)
+
+    blocks = (segments.count.max() + size - 1) // size
+    return _walk(empty_partial(q), q, read, segments.count.min() // size, blocks, rotate)
 
 
 def _pairs(B: int, K: int, *arrays: jax.Array) -> tuple[jax.Array, ...]:
@@ -161,6 +194,34 @@ def tail_attention(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, li
     return update(empty_partial(q), q, k, v, mask, live[:, None])
 
 
+DIAGONAL = 128  # queries that share one masked block of their own chunk
+
+
+def chunk_attention(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, live: jax.Array, groups: int) -> Partial:
+    """`tail_attention` where the tail is this call's T tokens (C = T): blocks above the diagonal are left out.
+
+    Below the diagonal everything is visible, so only diagonal blocks pay for a mask. Padding stands behind the real
+    tokens and is masked for them there; what padded queries see is finite and never used.
+    """
+    B, K, R, H = q.shape
+    T = R // groups
+    if T <= DIAGONAL or T % DIAGONAL:
+        return tail_attention(q, k, v, mask, live)
+    q, mask = q.reshape(B, K, groups, T, H), mask.reshape(B, 1, groups, T, T)
+    parts = []
+    for low in range(0, T, DIAGONAL):
+        block = slice(low, low + DIAGONAL)
+        rows = q[:, :, :, block].reshape(B, K, -1, H)
+        own = mask[:, :, :, block, block].reshape(B, 1, -1, DIAGONAL)
+        part = empty_partial(rows)
+        if low:
+            part = update(part, rows, k[:, :, :low], v[:, :, :low], None, None)
+        part = update(part, rows, k[:, :, block], v[:, :, block], own, live[:, None, block])
+        parts.append(jax.tree.map(lambda x: x.reshape(B, K, groups, DIAGONAL, *x.shape[3:]), part))
+    joined = jax.tree.map(lambda *xs: jnp.concatenate(xs, axis=3), *parts)
+    return jax.tree.map(lambda x: x.reshape(B, K, R, *x.shape[4:]), joined)
+
+
 class Queries(NamedTuple):
     """Queries whose attention is wanted entry by entry, with the softmax they have over everything they see."""
 
@@ -172,7 +233,7 @@ class Queries(NamedTuple):
 
 
 def probabilities(q, q_pos, weight, maximum, total, k, k_pos, live) -> jax.Array:
-    """Softmax probabilities of one head: q [...,R,H], k [...,S,H], k_pos, live [...,S] -> [...,R,S], weighted by row."""
+    """Softmax probabilities of one head, weighted by row: q [...,R,H], k [...,S,H], k_pos, live [...,S] -> [...,R,S]."""
     mask = live[..., None, :] & (k_pos[..., None, :] <= q_pos[..., :, None])
     z = logits(q, k, mask)
     p = jnp.where(mask, jnp.exp(z - maximum[..., None]), 0.0)
@@ -185,7 +246,7 @@ def table_softmax(q: jax.Array, q_pos: jax.Array, k: jax.Array, pos: jax.Array, 
     q [B,K,R,H] scaled, q_pos [B,R], k [B,E,H], pos [B,E]. For queries that may be older than some rows of the table.
     """
     rows = k.shape[1]
-    size = table_block(rows, parallel=False)
+    size = min(ONE_BY_ONE, rows)
 
     def head(x):
         b, q, q_pos, start, count = x
@@ -206,12 +267,12 @@ def table_softmax(q: jax.Array, q_pos: jax.Array, k: jax.Array, pos: jax.Array, 
 
 
 def add_table_columns(acc: jax.Array, queries: Queries, k: jax.Array, pos: jax.Array, segments: Segments) -> jax.Array:
-    """Adds to acc [B,E,J] the attention each row of these K heads receives from the queries, summed in J equal groups of R.
+    """Adds to acc [B,E,J] the attention each row of these K heads receives, summed in J equal groups of the R queries.
 
     J = 1 sums over all queries; J = G keeps query groups apart. One block of columns at a time: never [T,S] for all S.
     """
     rows, J = k.shape[1], acc.shape[2]
-    size = table_block(rows, parallel=False)
+    size = min(ONE_BY_ONE, rows)
 
     def head(acc, x):
         b, q, q_pos, weight, maximum, total, start, count = x

@@ -29,8 +29,8 @@ from nexus.shapes import EMPTY, Layout
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["k", "v", "pos", "start", "count", "aux", "tail_k", "tail_v", "tail_pos", "tail_aux", "fill", "state", "memory",
-                 "seen", "events", "rng"],
+    data_fields=["k", "v", "pos", "start", "count", "aux", "tail_k", "tail_v", "tail_pos", "tail_aux", "fill", "state",
+                 "memory", "seen", "events", "rng"],
     meta_fields=["layout"],
 )  # fmt: skip
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,13 @@ class KVBuffer:
 
 
 def init(
-    layout: Layout, batch: int, *, aux: tuple[str, ...] = (), state: Any = None, memory: Any = None, rng: jax.Array | None = None
+    layout: Layout,
+    batch: int,
+    *,
+    aux: tuple[str, ...] = (),
+    state: Any = None,
+    memory: Any = None,
+    rng: jax.Array | None = None,
 ) -> KVBuffer:
     """An empty buffer.
 
@@ -104,6 +110,19 @@ def append(tail: jax.Array, layer: jax.Array, new: jax.Array, fill: jax.Array) -
     """Writes new [B,K,T,...] of one layer at columns fill.. of a tail [L,B,K,C,...]."""
     zeros = (0,) * (tail.ndim - 4)
     return lax.dynamic_update_slice(tail, new[None].astype(tail.dtype), (layer, 0, 0, fill, *zeros))
+
+
+def grow_tail(buffer: KVBuffer, layout: Layout) -> KVBuffer:
+    """The same buffer with more tail columns, as `layout` says."""
+
+    def grow(x: jax.Array, axis: int, value: int = 0) -> jax.Array:
+        widths = [(0, layout.tail - x.shape[axis] if i == axis else 0) for i in range(x.ndim)]
+        return jnp.pad(x, widths, constant_values=value)
+
+    return dataclasses.replace(
+        buffer, layout=layout, tail_k=grow(buffer.tail_k, 3), tail_v=grow(buffer.tail_v, 3),
+        tail_pos=grow(buffer.tail_pos, 1, EMPTY), tail_aux={name: grow(x, 3) for name, x in buffer.tail_aux.items()},
+    )  # fmt: skip
 
 
 def of_layer(tree: Any, layer: jax.Array) -> Any:
@@ -151,7 +170,7 @@ def candidates(buffer: KVBuffer, layout: Layout | None = None) -> Candidates:
     The pools of `layout` must be unions of the buffer's pools, or the buffer must be dense.
     """
     source, layout = buffer.layout, layout or buffer.layout
-    P, Q, K, C = layout.pools, layout.pool_heads, layout.num_kv_heads, source.tail
+    P, Q, C = layout.pools, layout.pool_heads, source.tail
     B = buffer.pos.shape[0]
     n = Q * (source.budget + C)
     start, count = (x.reshape(B, P, Q) for x in (buffer.start, buffer.count))
@@ -172,7 +191,6 @@ def candidates(buffer: KVBuffer, layout: Layout | None = None) -> Candidates:
     table_pos = jnp.take_along_axis(buffer.pos, row.reshape(B, -1), axis=1).reshape(row.shape)
     tail_pos = jnp.take_along_axis(buffer.tail_pos, column.reshape(B, -1), axis=1).reshape(row.shape)
     pos = jnp.where(inside, jnp.where(in_table, table_pos, tail_pos), EMPTY)
-    del K
     return Candidates(layout=layout, pos=pos, owner=owner, row=row, column=column, in_table=in_table, first=first)
 
 
@@ -229,7 +247,7 @@ def repack(buffer: KVBuffer, cand: Candidates, keep: jax.Array) -> KVBuffer:
     )
 
 
-def _emptied(buffer: KVBuffer) -> dict[str, jax.Array]:
+def _emptied(buffer: KVBuffer) -> dict[str, Any]:
     """Fields of a buffer whose tail has just been taken over by the table."""
     had_any = (buffer.tail_pos != EMPTY).any(axis=1)
     return {
@@ -245,7 +263,7 @@ def commit(buffer: KVBuffer) -> KVBuffer:
     Only for dense layouts, and only while M >= count + live columns, which the caller has checked on the host.
     """
     layout = buffer.layout
-    O, M = layout.owners, layout.budget
+    owners, M = layout.owners, layout.budget
     width = min(layout.tail, M)
     new = (buffer.tail_pos != EMPTY).sum(axis=1, dtype=jnp.int32)  # [B]
 
@@ -255,8 +273,8 @@ def commit(buffer: KVBuffer) -> KVBuffer:
         low = jnp.minimum(count, M - width)  # never past the end of the segment
         rest = table.shape[2:]
         zeros = (0,) * len(rest)
-        heads = table.reshape(table.shape[0], O, M, *rest)
-        old = lax.dynamic_slice(heads, (b, 0, low, *zeros), (1, O, width, *rest))[0]
+        heads = table.reshape(table.shape[0], owners, M, *rest)
+        old = lax.dynamic_slice(heads, (b, 0, low, *zeros), (1, owners, width, *rest))[0]
         add = lax.dynamic_index_in_dim(tail, b, axis=1, keepdims=False)[:, :width]
         index = jnp.arange(width) + low
         add = jnp.roll(add, count - low, axis=1)
@@ -267,8 +285,8 @@ def commit(buffer: KVBuffer) -> KVBuffer:
     def one(b, tables):
         return jax.tree.map(lambda table, tail: write(b, table, tail), tables, tails)
 
-    by_owner = lambda x: jnp.moveaxis(x, 2, 1).reshape(O, x.shape[1], *x.shape[3:])  # noqa: E731  [L,B,K,C,..] -> [O,B,C,..]
-    tail_pos = jnp.broadcast_to(buffer.tail_pos[None], (O, *buffer.tail_pos.shape))
+    by_owner = lambda x: jnp.moveaxis(x, 2, 1).reshape(owners, x.shape[1], *x.shape[3:])  # noqa: E731  [L,B,K,C,..] -> [O,B,C,..]
+    tail_pos = jnp.broadcast_to(buffer.tail_pos[None], (owners, *buffer.tail_pos.shape))
     tails = (*map(by_owner, (buffer.tail_k, buffer.tail_v)), tail_pos, jax.tree.map(by_owner, buffer.tail_aux))
     k, v, pos, aux = lax.fori_loop(0, buffer.pos.shape[0], one, (buffer.k, buffer.v, buffer.pos, buffer.aux))
     return dataclasses.replace(

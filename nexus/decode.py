@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from nexus import attention, buffer as kv, rope
+from nexus import attention, rope
+from nexus import buffer as kv
 from nexus.evict import evict
 from nexus.methods import Method
 from nexus.models import transformer
@@ -41,7 +42,14 @@ def init_buffer(method: Method, layout: Layout, batch: int, rng: jax.Array | Non
 
 
 def chunk_step(
-    cfg: ModelConfig, method: Method, params: Any, buf: kv.KVBuffer, tokens: jax.Array, valid: jax.Array, *, columns: int
+    cfg: ModelConfig,
+    method: Method,
+    params: Any,
+    buf: kv.KVBuffer,
+    tokens: jax.Array,
+    valid: jax.Array,
+    *,
+    columns: int,
 ) -> tuple[kv.KVBuffer, jax.Array]:
     """Runs T tokens through the model against the buffer and leaves them in its tail; evicts nothing.
 
@@ -114,15 +122,16 @@ def _attend(cfg, method: Method, buf: kv.KVBuffer, pos, columns: int, rot: _Rota
     layer_k, layer_v = kv.of_layer((tail_k[..., :columns, :], tail_v[..., :columns, :]), layer)
     tail_pos = buf.tail_pos[:, :columns]
     seen_k = layer_k
-    if not rot.stored:
+    if rot.table is not None:
         seen_k = rot.table(layer_k, segments.count[:, :, None] + rot.tail_rank[:, None])
     with jax.named_scope("attend"):
         layout = buf.layout
-        part = attention.table_attention(
-            q, buf.k, buf.v, segments, parallel=layout.dense, longest=layout.budget, rotate=rot.table
-        )
+        stride = layout.budget if layout.dense else None
+        part = attention.table_attention(q, buf.k, buf.v, segments, stride=stride, rotate=rot.table)
         mask = attention.tail_mask(pos, tail_pos, layout.num_groups)
-        part = attention.merge(part, attention.tail_attention(q, seen_k, layer_v, mask, tail_pos >= 0))
+        fresh = functools.partial(attention.chunk_attention, groups=layout.num_groups)
+        over_tail = fresh if pos.shape[1] == columns else attention.tail_attention  # fill + T <= C: then fill is 0
+        part = attention.merge(part, over_tail(q, seen_k, layer_v, mask, tail_pos >= 0))
         extra = method.compensator.read(kv.of_layer(buf.memory, layer), q)
         part = part if extra is None else attention.merge(part, extra)
     with jax.named_scope("observe"):
@@ -131,9 +140,8 @@ def _attend(cfg, method: Method, buf: kv.KVBuffer, pos, columns: int, rot: _Rota
             table_pos=buf.pos, segments=segments, tail_k=layer_k, tail_pos=tail_pos, rng=buf.rng,
         )  # fmt: skip
         born = method.scorer.write(call)
-        tail_aux = {
-            name: kv.append(a, layer, born.get(name, jnp.zeros(k.shape[:3], a.dtype)), buf.fill) for name, a in tail_aux.items()
-        }
+        unborn = jnp.zeros(k.shape[:3], jnp.float32)
+        tail_aux = {name: kv.append(a, layer, born.get(name, unborn), buf.fill) for name, a in tail_aux.items()}
         here, table, tail = method.scorer.observe(call, kv.of_layer(state, layer), aux, kv.of_layer(tail_aux, layer))
         carry = (tail_k, tail_v, kv.set_layer(tail_aux, layer, tail), table, kv.set_layer(state, layer, here))
     B, K, _, H = q.shape
@@ -144,9 +152,16 @@ def _attend(cfg, method: Method, buf: kv.KVBuffer, pos, columns: int, rot: _Rota
 
 
 def prefill(
-    cfg: ModelConfig, method: Method, chunk: int, evicting: bool, params: Any, buf: kv.KVBuffer, tokens: jax.Array, length: jax.Array
+    cfg: ModelConfig,
+    method: Method,
+    chunk: int,
+    evicting: bool,
+    params: Any,
+    buf: kv.KVBuffer,
+    tokens: jax.Array,
+    length: jax.Array,
 ) -> tuple[kv.KVBuffer, jax.Array]:
-    """Streams prompts into the buffer, chunk by chunk. The tail must be empty (after decoding: `evict` first) and is again.
+    """Streams prompts into the buffer, chunk by chunk. The tail must be empty (after decoding: evict) and is again.
 
     Args:
         chunk: static, C tokens per step. evicting: static; False moves every chunk into the table (full or oneshot).
@@ -169,9 +184,7 @@ def prefill(
     return lax.fori_loop(0, (length.max() + chunk - 1) // chunk, body, (buf, last))
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["buffer", "hidden", "done", "rng"], meta_fields=[]
-)
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["buffer", "hidden", "done", "rng"], meta_fields=[])
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decoding:
     """Where a generation stands: all that the next step needs."""
@@ -210,12 +223,17 @@ def decode(
         fed = jnp.maximum(token, 0)[:, None]
         buf, hidden = chunk_step(cfg, method, params, state.buffer, fed, ~done[:, None], columns=columns)
         if evict_every:
-            buf = lax.cond(buf.fill >= evict_every, functools.partial(evict, method), lambda b: b, buf)
+            buf = _when(buf.fill >= evict_every, functools.partial(evict, method), buf)
         return Decoding(buffer=buf, hidden=hidden[:, 0], done=done, rng=state.rng), token
 
     def step(state: Decoding, i: jax.Array) -> tuple[Decoding, jax.Array]:
-        idle = lambda s: (s, jnp.full(s.done.shape, EMPTY, jnp.int32))  # noqa: E731
-        return lax.cond(state.done.all() | (i >= limit), idle, live, state)
+        nothing = jnp.full(state.done.shape, EMPTY, jnp.int32)
+        return _when(~state.done.all() & (i < limit), lambda carry: live(carry[0]), (state, nothing))
 
     state, tokens = lax.scan(step, state, jnp.arange(steps))
     return state, tokens.T
+
+
+def _when(predicate: jax.Array, fn: Any, x: Any) -> Any:
+    """fn(x) where the scalar predicate holds, else x: a loop of no or one turn, since `lax.cond` copies the buffer."""
+    return lax.fori_loop(0, predicate.astype(jnp.int32), lambda _, x: fn(x), x)

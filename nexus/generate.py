@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nexus import buffer as kv
 from nexus import decode, programs
 from nexus.methods import Method
 from nexus.models.load import Model
@@ -33,6 +34,7 @@ TAILS = ("counted", "free")
 Ids = Sequence[Sequence[int]]
 PADDED = 8192  # tokens: prompts up to this length share one compiled program; longer ones go to the next power of two
 STEPS = 128  # likewise for generated tokens
+FULL_CHUNK = 512  # tokens per step where nothing is evicted: the result does not depend on it, long products are faster
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,14 @@ class Session:
     """
 
     def __init__(
-        self, model: Model, method: Method, settings: Settings, batch: int, *, capacity: int | None = None, rng: jax.Array | None = None
+        self,
+        model: Model,
+        method: Method,
+        settings: Settings,
+        batch: int,
+        *,
+        capacity: int | None = None,
+        rng: jax.Array | None = None,
     ):
         if batch < 1:
             raise ValueError(f"batch must be at least 1, got {batch}")
@@ -75,6 +84,7 @@ class Session:
         self.compile_s, self.peak_bytes, self.prefill_s, self.decode_s = 0.0, 0, 0.0, 0.0
         self.lengths = np.zeros(batch, np.int64)
         full_first = method.full or settings.protocol == "oneshot"
+        self.chunk = max(settings.chunk, FULL_CHUNK) if full_first else settings.chunk
         self.layout = self._full_layout(capacity) if full_first else method.layout(model.config, tail=settings.chunk)
         self.evicting = not full_first
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0) if rng is None else rng, jnp.arange(batch))
@@ -82,12 +92,12 @@ class Session:
         self.hidden = jnp.zeros((batch, model.config.dim), jnp.dtype(model.config.dtype))
         self.rng = jax.vmap(jax.random.fold_in, (0, None))(keys, 1)  # sampling draws apart from eviction
         self.frozen = False
+        self.ended = np.zeros(batch, bool)  # rows whose answer met an end token; a new turn takes them up again
 
     def _full_layout(self, capacity: int | None) -> Layout:
         if capacity is None:
-            raise ValueError(f"method {self.method.name!r} with protocol {self.settings.protocol!r} needs a capacity in tokens")
-        chunk = self.settings.chunk
-        dense = self.method.layout(self.model.config, tail=chunk, budget=-(-capacity // chunk) * chunk)
+            raise ValueError(f"method {self.method.name!r}, protocol {self.settings.protocol!r}: a capacity is needed")
+        dense = self.method.layout(self.model.config, tail=self.chunk, budget=-(-capacity // self.chunk) * self.chunk)
         return dataclasses.replace(dense, pools=dense.owners)
 
     def _program(self, make: Callable[..., programs.Program], *args: Any) -> programs.Program:
@@ -104,7 +114,7 @@ class Session:
         """Streams tokens in, lists of unequal length, evicting as the protocol says.
 
         Raises:
-            ValueError: a wrong number of rows, a token outside the vocabulary, or more tokens than model or capacity take.
+            ValueError: a wrong number of rows, a token outside the vocabulary, more tokens than model or capacity take.
         """
         ids, length = self._padded(tokens)
         self._check_room(length)
@@ -113,22 +123,22 @@ class Session:
         else:
             if int(self.buffer.fill):
                 self.compress()
-            program = self._program(
-                programs.prefill, self.layout, self.settings.chunk, self.evicting, self.batch, ids.shape[1]
-            )
+            program = self._program(programs.prefill, self.layout, self.chunk, self.evicting, self.batch, ids.shape[1])
         began = time.perf_counter()
         self.buffer, hidden = program.run(self.model.params, self.buffer, jnp.asarray(ids), jnp.asarray(length))
         self.hidden = jnp.where((length > 0)[:, None], hidden, self.hidden)
         self.hidden.block_until_ready()
         self.prefill_s += time.perf_counter() - began
         self.lengths += length
+        self.ended &= length == 0
 
     def compress(self) -> None:
         """Cuts table and tail to the method's budget: the one cut of `oneshot`, and an emptied tail in `streaming`."""
         if self.method.full:
             target = self.layout
         else:
-            target = self.method.layout(self.model.config, tail=self.settings.chunk)
+            self.chunk = self.settings.chunk
+            target = self.method.layout(self.model.config, tail=self.chunk)
         program = self._program(programs.compress, self.layout, target, self.batch)
         self.buffer, self.layout = program.run(self.model.params, self.buffer), target
         self.evicting = not self.method.full
@@ -136,17 +146,14 @@ class Session:
     def free_tail(self, columns: int) -> None:
         """From here on nothing is evicted: the tail gets room for this many more tokens."""
         self.compress()
-        more = columns - self.layout.tail
-        self.layout = dataclasses.replace(self.layout, tail=max(columns, self.layout.tail))
-        grow = lambda x, axis, value=0: jnp.pad(x, [(0, max(more, 0) if i == axis else 0) for i in range(x.ndim)], constant_values=value)  # noqa: E731
-        buf = self.buffer
-        self.buffer = dataclasses.replace(
-            buf, layout=self.layout, tail_k=grow(buf.tail_k, 3), tail_v=grow(buf.tail_v, 3), tail_pos=grow(buf.tail_pos, 1, EMPTY),
-            tail_aux={name: grow(x, 3) for name, x in buf.tail_aux.items()},
-        )  # fmt: skip
+        more = max(columns - self.layout.tail, 0)
+        self.layout = dataclasses.replace(self.layout, tail=self.layout.tail + more)
+        self.buffer = kv.grow_tail(self.buffer, self.layout)
         self.frozen = True
 
-    def generate(self, max_new_tokens: int, *, temperature: float = 0.0, end: Sequence[int] | None = None) -> list[list[int]]:
+    def generate(
+        self, max_new_tokens: int, *, temperature: float = 0.0, end: Sequence[int] | None = None
+    ) -> list[list[int]]:
         """Decodes up to max_new_tokens per row; a row stops at any end token, which is not returned.
 
         temperature 0 is greedy. The last token of a row that was cut is in the cache, an end token is not.
@@ -162,13 +169,14 @@ class Session:
         steps = _bucket(max_new_tokens, STEPS)
         program = self._program(programs.generate, self.layout, steps, evict_every, self.batch, len(ends))
         began = time.perf_counter()
-        done = jnp.asarray(self.lengths == 0)  # a row that never received a token has nothing to go on
+        done = jnp.asarray(self.ended | (self.lengths == 0))  # a row that never received a token has nothing to go on
         state = decode.Decoding(buffer=self.buffer, hidden=self.hidden, done=done, rng=self.rng)
         numbers = jnp.int32(max_new_tokens), jnp.asarray(ends, jnp.int32), jnp.float32(temperature)
         state, tokens = program.run(self.model.params, state, *numbers)
         out = np.asarray(tokens)
         self.decode_s += time.perf_counter() - began
         self.buffer, self.hidden, self.rng = state.buffer, state.hidden, state.rng
+        self.ended = np.asarray(state.done) & (self.lengths > 0)
         rows = [row[row != EMPTY] for row in out]
         self.lengths += [int((~np.isin(row, ends)).sum()) for row in rows]
         return [[int(t) for t in row if t not in ends] for row in rows]
@@ -177,6 +185,7 @@ class Session:
         """An independent session in the same state."""
         twin = copy.copy(self)
         twin.buffer, twin.lengths = self.buffer.copy(), self.lengths.copy()
+        twin.ended = self.ended.copy()
         twin.hidden, twin.rng = jnp.copy(self.hidden), jnp.copy(self.rng)
         return twin
 
@@ -191,9 +200,13 @@ class Session:
         """Positions held, [row][layer][kv head] -> increasing int32 array."""
         pos, start, count = (np.asarray(x) for x in (self.buffer.pos, self.buffer.start, self.buffer.count))
         tail = np.asarray(self.buffer.tail_pos)
+
+        def head(b: int, layer: int, k: int) -> np.ndarray:
+            first = start[b, layer, k]
+            return np.concatenate([pos[b, first : first + count[b, layer, k]], tail[b][tail[b] != EMPTY]])
+
         B, L, K = count.shape
-        one = lambda b, l, k: np.concatenate([pos[b, start[b, l, k] : start[b, l, k] + count[b, l, k]], tail[b][tail[b] != EMPTY]])  # noqa: E731
-        return [[[one(b, l, k) for k in range(K)] for l in range(L)] for b in range(B)]
+        return [[[head(b, layer, k) for k in range(K)] for layer in range(L)] for b in range(B)]
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -202,8 +215,8 @@ class Session:
             raise ValueError(f"expected {self.batch} rows of tokens, got {len(tokens)}")
         length = np.asarray([len(row) for row in tokens], np.int32)
         longest = int(length.max(initial=0))
-        chunk = self.settings.chunk
-        padded = -(-max(longest, 1) // 32) * 32 if self.frozen else -(-_bucket(longest, PADDED) // chunk) * chunk
+        step, least = (32, max(longest, 1)) if self.frozen else (self.chunk, _bucket(longest, PADDED))
+        padded = -(-least // step) * step
         ids = np.zeros((self.batch, padded), np.int32)
         for row, out in zip(tokens, ids, strict=True):
             out[: len(row)] = row

@@ -21,6 +21,8 @@ from nexus.shapes import Layout
 POSITIONS = ("original", "cache")
 NUM_SINKS = 4  # of every method unless asked otherwise: without the first tokens a model falls apart
 
+SINKS = f"{NUM_SINKS} sinks (paper: none)"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
@@ -73,19 +75,19 @@ ROWS: dict[str, Row] = {
         title="StreamingLLM", paper="2309.17453", scorer=scorers.Recency(), positions=POSITIONS,
         differs="true positions by default; positions=cache renumbers as the original",
     ),
-    "knorm": Row(title="L2 norm of keys", paper="2406.11430", scorer=scorers.KeyNorm(), differs="4 sinks (paper: none)"),
-    "keydiff": Row(title="KeyDiff", paper="2504.15364", scorer=scorers.KeyDifference(), differs="4 sinks (paper: none)"),
+    "knorm": Row(title="L2 norm of keys", paper="2406.11430", scorer=scorers.KeyNorm(), differs=SINKS),
+    "keydiff": Row(title="KeyDiff", paper="2504.15364", scorer=scorers.KeyDifference(), differs=SINKS),
     "tova": Row(
         title="TOVA", paper="2401.06104", scorer=scorers.WindowAttention(window=1, kernel=1, layer_mean=True),
-        recent=lambda budget, scorer: 1, differs="4 sinks (paper: none); at the end of a chunk, not at every token of it",
+        recent=lambda budget, scorer: 1, differs=f"{SINKS}; at the end of a chunk, not at every token",
     ),
     "snapkv": Row(
         title="SnapKV", paper="2404.14469", scorer=scorers.WindowAttention(window=32, kernel=5),
-        recent=lambda budget, scorer: scorer.window, differs="4 sinks (paper: none); cut again after every chunk",  # type: ignore[attr-defined]
+        recent=lambda budget, scorer: scorer.window, differs=f"{SINKS}; cut again after every chunk",  # type: ignore[attr-defined]
     ),
     "h2o": Row(
         title="H2O", paper="2306.14048", scorer=scorers.AccumulatedAttention(),
-        recent=lambda budget, scorer: budget // 2, differs="4 sinks (paper: none); sums averaged over query groups",
+        recent=lambda budget, scorer: budget // 2, differs=f"{SINKS}; sums averaged over query groups",
     ),
 }  # fmt: skip
 
@@ -105,7 +107,7 @@ def row(name: str) -> Row:
 
 
 def options(name: str) -> dict[str, Any]:
-    """Option names of a method with their defaults: the scorer's fields, then allocator, strategy, sampler, positions."""
+    """Option names of a method with their defaults: the scorer's fields, allocator, strategy, sampler, positions."""
     r = row(name)
     found = {field.name: getattr(r.scorer, field.name) for field in dataclasses.fields(r.scorer)}
     if name == "full":
@@ -128,7 +130,7 @@ def build(
     Args:
         name: a name of the table.
         budget: M, mean kept slots per layer and kv head, sinks and window included.
-        num_sinks, recent, min_per_head: protected first tokens, newest tokens, best entries of each head; None = the row's.
+        num_sinks, recent, min_per_head: protected first tokens, newest tokens, best of each head; None = the row's.
         chosen: options of the row, see `options`.
 
     Raises:
@@ -165,7 +167,7 @@ def build(
     return method
 
 
-def _part(kind: str, table: dict[str, type], name: Any) -> type:
+def _part(kind: str, table: dict[str, Any], name: Any) -> Any:
     if name not in table:
         raise ValueError(f"{kind} {name!r}; allowed: {', '.join(table)}")
     return table[name]
@@ -184,19 +186,28 @@ def _check_protection(m: Method) -> None:
     protected = m.num_sinks + m.recent + m.min_per_head
     if protected > m.budget:
         raise ValueError(
-            f"method {m.name!r}: num_sinks={m.num_sinks} + recent={m.recent} + min_per_head={m.min_per_head} = {protected} "
-            f"protected entries do not fit the budget of {m.budget} slots per head"
+            f"method {m.name!r}: num_sinks={m.num_sinks} + recent={m.recent} + min_per_head={m.min_per_head} "
+            f"= {protected} protected entries do not fit the budget of {m.budget} slots per head"
         )
 
 
 def table() -> str:
     """The method table as markdown."""
-    lines = ["| name | method | arXiv | scorer | allocator | sinks | positions | differs from the paper |", "|---|---|---|---|---|---|---|---|"]
+    columns = ("name", "method", "arXiv", "scorer", "allocator", "sinks", "positions", "differs from the paper")
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     for name, r in ROWS.items():
         scorer = "-" if name == "full" else type(r.scorer).__name__
-        lines.append(
-            f"| `{name}` | {r.title} | {r.paper} | {scorer} | {r.allocator} | {r.num_sinks} | {'/'.join(r.positions)} | {r.differs or '-'} |"
+        cells = (
+            f"`{name}`",
+            r.title,
+            r.paper,
+            scorer,
+            r.allocator,
+            r.num_sinks,
+            "/".join(r.positions),
+            r.differs or "-",
         )
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from nexus import buffer as kv, decode, evict
+from nexus import buffer as kv
+from nexus import decode, evict
 from nexus.methods import Method
 from nexus.models import transformer
 from nexus.models.config import ModelConfig
@@ -32,7 +33,9 @@ class Program:
 
 
 @functools.lru_cache(maxsize=64)
-def prefill(cfg: ModelConfig, method: Method, layout: Layout, chunk: int, evicting: bool, batch: int, padded: int) -> Program:
+def prefill(
+    cfg: ModelConfig, method: Method, layout: Layout, chunk: int, evicting: bool, batch: int, padded: int
+) -> Program:
     """(params, buffer, tokens [B,padded], length [B]) -> (buffer, hidden [B,D]); see `decode.prefill`."""
     fn = functools.partial(decode.prefill, cfg, method, chunk, evicting)
     return _compile(fn, (1,), cfg, _buffer(method, layout, batch), _ints(batch, padded), _ints(batch))
@@ -58,13 +61,15 @@ def compress(cfg: ModelConfig, method: Method, source: Layout, target: Layout, b
 
 
 @functools.lru_cache(maxsize=64)
-def generate(cfg: ModelConfig, method: Method, layout: Layout, steps: int, evict_every: int, batch: int, ends: int) -> Program:
+def generate(
+    cfg: ModelConfig, method: Method, layout: Layout, steps: int, evict_every: int, batch: int, ends: int
+) -> Program:
     """(params, Decoding, limit, end [ends], temperature) -> (Decoding, tokens [B,steps]); see `decode.decode`."""
     fn = functools.partial(decode.decode, cfg, method, steps, evict_every)
-    state = decode.Decoding(
+    state: Any = decode.Decoding(
         buffer=_buffer(method, layout, batch),
-        hidden=jax.ShapeDtypeStruct((batch, cfg.dim), jnp.dtype(cfg.dtype)),
-        done=jax.ShapeDtypeStruct((batch,), jnp.bool_),
+        hidden=jax.ShapeDtypeStruct((batch, cfg.dim), jnp.dtype(cfg.dtype)),  # type: ignore[arg-type]  # shapes only
+        done=jax.ShapeDtypeStruct((batch,), jnp.bool_),  # type: ignore[arg-type]
         rng=jax.eval_shape(lambda: jax.random.split(jax.random.key(0), batch)),
     )
     return _compile(fn, (1,), cfg, state, _ints(), _ints(ends), jax.ShapeDtypeStruct((), jnp.float32))
@@ -82,7 +87,7 @@ def _compile(fn: Callable[..., Any], donate: tuple[int, ...], cfg: ModelConfig, 
     began = time.perf_counter()
     params = transformer.param_shapes(cfg)
     compiled = jax.jit(fn, donate_argnums=donate).lower(params, *args).compile()
-    memory = compiled.memory_analysis()
+    memory: Any = compiled.memory_analysis()
     weights = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(params))
     moved = memory.argument_size_in_bytes - weights + memory.output_size_in_bytes - memory.alias_size_in_bytes
     return Program(run=compiled, compile_s=time.perf_counter() - began, peak_bytes=moved + memory.temp_size_in_bytes)

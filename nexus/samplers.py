@@ -1,4 +1,4 @@
-"""Samplers: is the ranking of a score taken as it is, or drawn? A sampler turns scores into the keys that are ranked."""
+"""Samplers: is the ranking of a score taken as it is, or drawn? A sampler makes the keys that are ranked."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ class Top(Sampler):
         return score
 
 
-SAMPLERS = {cls.name: cls for cls in (Top,)}
+SAMPLERS: dict[str, type[Sampler]] = {cls.name: cls for cls in (Top,)}

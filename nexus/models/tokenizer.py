@@ -107,6 +107,20 @@ class Tokenizer:
         before, after = text.split(_CUT)
         return self.with_bos(self.encode(before)), self._encode_after(after + answer_prefix)
 
+    def first_turn(self, prompt: str | Sequence[chat.Message]) -> list[int]:
+        """Ids that open a conversation with a user's text, or with messages; the assistant is to speak next."""
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        if self._compiled is None and isinstance(prompt, str):
+            return self.with_bos(self.encode(prompt))
+        return self.with_bos(self.encode(self.chat(messages)))
+
+    def next_turn(self, prompt: str) -> list[int]:
+        """Ids that go on after an answer whose end token is not in the cache: end of turn, user's text, header."""
+        if self._compiled is None:
+            return self._encode_after(prompt)
+        earlier = [{"role": "user", "content": "-"}, {"role": "assistant", "content": _CUT}]
+        return self._encode_after(self.chat([*earlier, {"role": "user", "content": prompt}]).split(_CUT)[-1])
+
     def with_bos(self, ids: list[int]) -> list[int]:
         """The ids with the BOS of the model in front, unless it has none or a template has already written it."""
         return ids if self.bos_id is None or ids[:1] == [self.bos_id] else [self.bos_id, *ids]

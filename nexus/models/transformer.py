@@ -88,7 +88,10 @@ class Block(nn.Module):
 def forward(
     cfg: ModelConfig, params: Params, tokens: jax.Array, attend_fn: AttendFn, state: Any
 ) -> tuple[jax.Array, Any]:
-    """tokens int32 [B,T] -> (hidden [B,T,D] after the final norm, state after the last layer)."""
+    """tokens int32 [B,T] -> (hidden [B,T,D] after the final norm, state after the last layer).
+
+    An id beyond the vocabulary gives NaN, not the last row of the embedding.
+    """
     block = Block(cfg)
 
     def layer_step(carry, inputs):

@@ -9,5 +9,6 @@ from nexus.scorers.recency import Recency
 from nexus.scorers.window import WindowAttention
 
 __all__ = [
-    "AccumulatedAttention", "Call", "Entries", "KeyDifference", "KeyNorm", "RandomDraw", "Recency", "Scorer", "WindowAttention",
+    "AccumulatedAttention", "Call", "Entries", "KeyDifference", "KeyNorm", "RandomDraw", "Recency", "Scorer",
+    "WindowAttention",
 ]  # fmt: skip

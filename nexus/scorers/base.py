@@ -13,13 +13,14 @@ Scorers state preference only; sinks, the recent window and a minimum per head a
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from nexus import attention, buffer as kv
+from nexus import attention
+from nexus import buffer as kv
 from nexus.shapes import Layout
 
 
@@ -43,7 +44,7 @@ class Call:
     rng: jax.Array  # [B] typed keys, folded by eviction
 
     def add_received(self, table: jax.Array, tail: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Adds the attention every entry received from this chunk, mean over G: table [B,E], tail [B,K,C'] with C' <= C."""
+        """Adds the attention every entry received from this chunk, mean over G: table [B,E], tail [B,K,C]."""
         weight = jnp.tile((self.pos >= 0) / self.groups, (1, self.groups)).astype(jnp.float32)
         rows = jnp.tile(self.pos, (1, self.groups))
         queries = attention.Queries(self.q, rows, weight, self.softmax.maximum, self.softmax.total)
@@ -87,11 +88,15 @@ class Entries:
     def head_mean(self, x: jax.Array) -> jax.Array:
         """Mean of x [B,P,n,J] over the live entries of each head, given back to every entry: [B,P,n,J]."""
         Q = self.cand.layout.pool_heads
+        x = self._live(x)
+        if Q == 1:
+            return x.sum(axis=2, keepdims=True) / jnp.maximum(self.valid.sum(axis=2), 1)[..., None, None]
         member = (self.cand.owner[..., None] % Q == jnp.arange(Q)) & self.valid[..., None]  # [B,P,n,Q]
         member = member.astype(jnp.float32)
         total = jnp.einsum("bpnq,bpnj->bpqj", member, x, precision=lax.Precision.HIGHEST)
         mean = total / jnp.maximum(member.sum(axis=2), 1.0)[..., None]
-        return mean[:, :, 0, None] if Q == 1 else jnp.take_along_axis(mean, (self.cand.owner % Q)[..., None], axis=2)
+        b, p = jnp.ogrid[: mean.shape[0], : mean.shape[1]]
+        return mean[b[..., None], p[..., None], self.cand.owner % Q]
 
     def window_attention(self, q: jax.Array, q_pos: jax.Array, weight: jax.Array) -> jax.Array:
         """The `wa` of the field: attention of recent queries, window columns dropped after the softmax.
@@ -109,10 +114,10 @@ class Entries:
         buf = self.buffer
 
         def layer(acc, xs):
-            l, q, q_pos, weight, tail_k = xs
+            index, q, q_pos, weight, tail_k = xs
             q = q.reshape(B, K, G * W, H)
             rows, weights = jnp.tile(q_pos, (1, G)), jnp.tile(weight, (1, G))
-            segments = kv.segments(buf, l)
+            segments = kv.segments(buf, index)
             mask = attention.tail_mask(q_pos, buf.tail_pos, G)
             part = attention.merge(
                 attention.table_softmax(q, rows, buf.k, buf.pos, segments),

@@ -13,6 +13,7 @@ from nexus.models import transformer
 from nexus.models.config import ModelConfig
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
+ODD_TEXT = "Line one.\n\n\tTabs  and  blanks \u2014 caf\u00e9 \u4f60\u597d \U0001f600 12345 don't\r\nend"
 NAMES = ("llama2", "llama31", "mistral", "qwen2", "qwen3", "smollm2")
 
 
