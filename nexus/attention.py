@@ -1,9 +1,9 @@
 """Attention over a table of entries, head by head, in blocks, with a running softmax.
 
 A partial softmax is the triple (value, maximum, sum) of Milakov & Gimelshein, arXiv 1805.02867; two of them over
-disjoint entries merge exactly. `table_attention` walks the segment of each (sequence, kv head) in blocks of rows, as far as the
-segment is long: rows past its end are neither read as values nor counted, so a segment of 3 rows costs one block and
-an empty one costs nothing and returns a partial of weight zero.
+disjoint entries merge exactly. `table_attention` walks the segment of each (sequence, kv head) in blocks of rows, as
+far as the segment is long: rows past its end are neither read as values nor counted. A segment of 3 rows costs one
+block; an empty one costs nothing and returns a partial of weight zero.
 
 Queries are folded, R = G * T rows per kv head in the order (G, T): one plain matrix product per block.
 Dead rows may hold anything, NaN included: logits are masked by `where` and values are zeroed before the product.
@@ -11,6 +11,8 @@ Dead rows may hold anything, NaN included: logits are masked by `where` and valu
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -31,7 +33,9 @@ class Partial(NamedTuple):
     total: jax.Array  # [..., R]     sum of exp(logit - maximum)
 
 
-class Segments(NamedTuple):
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["start", "count"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Segments:
     """Where each head's rows begin in the table, and how many are live."""
 
     start: jax.Array  # [B, K] int32
@@ -233,7 +237,7 @@ class Queries(NamedTuple):
 
 
 def probabilities(q, q_pos, weight, maximum, total, k, k_pos, live) -> jax.Array:
-    """Softmax probabilities of one head, weighted by row: q [...,R,H], k [...,S,H], k_pos, live [...,S] -> [...,R,S]."""
+    """One head's softmax, weighted by row: q [...,R,H], k [...,S,H], k_pos, live [...,S] -> [...,R,S]."""
     mask = live[..., None, :] & (k_pos[..., None, :] <= q_pos[..., :, None])
     z = logits(q, k, mask)
     p = jnp.where(mask, jnp.exp(z - maximum[..., None]), 0.0)

@@ -16,6 +16,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from nexus.models import chat
+from nexus.models.chat import Message
 
 END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>")
 """Specials that end an answer where the chat template writes them, whatever the configuration files say."""
@@ -76,7 +77,7 @@ class Tokenizer:
         """Text of the ids, by default without special tokens."""
         return self._backend.decode([int(id) for id in ids], skip_special_tokens=skip_special)
 
-    def chat(self, messages: Sequence[chat.Message], add_generation_prompt: bool = True) -> str:
+    def chat(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
         """Prompt text of a conversation. Raises ValueError when the model has no template or the template refuses."""
         if self._compiled is None:
             raise ValueError("this model has no chat template; give it plain text")
@@ -107,9 +108,9 @@ class Tokenizer:
         before, after = text.split(_CUT)
         return self.with_bos(self.encode(before)), self._encode_after(after + answer_prefix)
 
-    def first_turn(self, prompt: str | Sequence[chat.Message]) -> list[int]:
+    def first_turn(self, prompt: str | Sequence[Message]) -> list[int]:
         """Ids that open a conversation with a user's text, or with messages; the assistant is to speak next."""
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        messages: Sequence[Message] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         if self._compiled is None and isinstance(prompt, str):
             return self.with_bos(self.encode(prompt))
         return self.with_bos(self.encode(self.chat(messages)))

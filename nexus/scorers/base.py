@@ -13,7 +13,7 @@ Scorers state preference only; sinks, the recent window and a minimum per head a
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -159,7 +159,7 @@ class Entries:
 class Scorer:
     """Base class. A scorer overrides `score`, and the rest only where it needs to."""
 
-    aux = ()  # type: ClassVar[tuple[str, ...]]  # names of its columns
+    aux: ClassVar[tuple[str, ...]] = ()  # names of its columns
 
     def check(self, budget: int, layout: Layout) -> None:
         """Raises ValueError when the fields do not fit the budget or the model."""
