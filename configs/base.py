@@ -8,6 +8,7 @@ before it; ";" and "+" separate list items as well. None means the method's own 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import config_dict
@@ -82,17 +83,19 @@ def get_config() -> config_dict.ConfigDict:
     return config
 
 
-def with_options(config: config_dict.ConfigDict, text: str | None) -> config_dict.ConfigDict:
-    """Applies "length=1024,2048,n=3" to `config` and returns it.
+def with_options(
+    config: config_dict.ConfigDict, text: str | None, short: Mapping[str, str] = SHORT
+) -> config_dict.ConfigDict:
+    """Applies "length=1024,2048,n=3" to `config` and returns it. short: option -> dotted key.
 
     Naming budgets drops the config's ratios and the other way round. Raises ValueError for an unknown name, a value of
     the wrong type, or budgets and ratios together.
     """
     given: dict[str, str] = {}
-    for name, value in _pairs(text or ""):
-        if SHORT[name] in given:
+    for name, value in _pairs(text or "", short):
+        if short[name] in given:
             raise ValueError(f"config option {name!r} is given twice")
-        given[SHORT[name]] = value
+        given[short[name]] = value
     if {"eval.budgets", "eval.ratios"} <= given.keys():
         raise ValueError("budgets and ratios are two names for one thing: give one of them")
     for path, value in given.items():
@@ -103,14 +106,14 @@ def with_options(config: config_dict.ConfigDict, text: str | None) -> config_dic
     return config
 
 
-def _pairs(text: str) -> list[tuple[str, str]]:
+def _pairs(text: str, short: Mapping[str, str]) -> list[tuple[str, str]]:
     """ "a=1,2,b=x" -> [("a", "1,2"), ("b", "x")]."""
     pairs: list[tuple[str, str]] = []
     for piece in filter(None, (piece.strip() for piece in text.split(","))):
         name, equals, value = piece.partition("=")
         if equals:
-            if name not in SHORT:
-                raise ValueError(f"config option {name!r}; allowed after the colon: {', '.join(sorted(SHORT))}")
+            if name not in short:
+                raise ValueError(f"config option {name!r}; allowed after the colon: {', '.join(sorted(short))}")
             pairs.append((name, value))
         elif not pairs:
             raise ValueError(f"config option {piece!r} has no value; write name=value,name=value")

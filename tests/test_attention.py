@@ -136,13 +136,15 @@ def test_a_row_without_any_entry_gives_zero_and_finite_gradients():
     q, k, v = np.random.default_rng(2).normal(size=(3, 4, H)).astype(np.float32)
     dead = jnp.zeros((4, 4), bool)
 
-    def output(q, k, v):
-        part = attention.update(attention.empty_partial(q), q, k, v, dead, jnp.zeros(4, bool))
+    @functools.partial(jax.jit, static_argnums=3)
+    def output(q, k, v, live):  # live: there, but not visible to this query
+        part = attention.update(attention.empty_partial(q), q, k, v, dead, jnp.full(4, live))
         return attention.finish(attention.merge(part, attention.empty_partial(q)))
 
-    np.testing.assert_array_equal(output(q, k, v), 0.0)
-    for gradient in jax.grad(lambda *x: output(*x).sum(), argnums=(0, 1, 2))(q, k, v):
-        np.testing.assert_array_equal(gradient, 0.0)
+    for live in (False, True):
+        np.testing.assert_array_equal(output(q, k, v, live), 0.0)
+        for gradient in jax.grad(lambda *x: output(*x, live).sum(), argnums=(0, 1, 2))(q, k, v):  # noqa: B023
+            np.testing.assert_array_equal(gradient, 0.0)
 
 
 def test_the_tail_is_causal_and_its_empty_columns_are_not_read():

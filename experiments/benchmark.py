@@ -1,0 +1,204 @@
+"""Ratios of speed and memory, measured side by side in one run: see configs/benchmark.py.
+
+A run leaves config.json, results.jsonl (one line per case as it finishes), report.md and figures/ratios.png. Started
+again on the same folder it measures the cases that are missing, and those whose packages have been installed since.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import platform
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from ml_collections import config_dict
+
+from experiments.bench import cell, layout, memory, report, shared, speed, theirs, timing
+from experiments.bench.shared import Bench
+from experiments.bench.timing import Measure
+from experiments.plan import ConfigError
+from nexus import methods, record
+from nexus.models.load import Model, load_model
+from nexus.tasks import prepare, ruler
+
+PARTS = ("prefill", "decode", "layout", "memory", "cell")
+Key = tuple[str, str]  # part, case
+Row = dict[str, Any]
+
+
+# --- config -----------------------------------------------------------------------------------------------------------
+def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
+    """The config with typed lists. Raises ValueError or KeyError for anything that cannot run; nothing is loaded."""
+    config = config_dict.ConfigDict(config.to_dict(), convert_dict=True)
+    bench = config.bench
+    for name, known in (("parts", PARTS), ("against", tuple(theirs.PACKAGES))):
+        bench[name] = _pieces(bench[name])
+        for item in bench[name]:
+            _one_of(f"bench.{name}", item, known)
+    lists: tuple[str, ...] = ("lengths", "chunks", "batches", "spread", "memory_prompts", "memory_full")
+    for name in lists:
+        bench[name] = tuple(_number(f"bench.{name}", text) for text in _pieces(bench[name]))
+        if not bench[name]:
+            raise ValueError(f"bench.{name} is empty")
+    for name in ("budget", "repeats", "decode_steps", "evict_every", "cell_length", "cell_prompts", "cell_batch",
+                 "cell_repeats"):  # fmt: skip
+        _number(f"bench.{name}", bench[name])
+    _one_of("model.dtype", config.model.dtype, ("float32", "bfloat16"))
+    _one_of("bench.task", bench.task, tuple(ruler.TASKS))
+    if not bench.parts:
+        raise ValueError(f"bench.parts is empty; allowed: {', '.join(PARTS)}")
+    if len(bench.spread) != 2 or not bench.spread[0] < bench.budget < bench.spread[1]:
+        raise ValueError(f"bench.spread={bench.spread} must be two numbers around bench.budget={bench.budget}")
+    if bench.cell_prompts % bench.cell_batch:
+        raise ValueError(f"bench.cell_prompts={bench.cell_prompts} is no multiple of cell_batch={bench.cell_batch}")
+    if bench.seed < 0:
+        raise ValueError(f"bench.seed={bench.seed} is out of range: at least 0")
+    for name in (bench.equal, bench.unequal):
+        if methods.build(name, budget=bench.budget).full:
+            raise ValueError(f"bench.equal and bench.unequal evict; {name!r} does not")
+    return config_dict.FrozenConfigDict(config)
+
+
+def _pieces(value: Iterable[Any]) -> tuple[str, ...]:
+    items = [value] if isinstance(value, str) else list(value)
+    return tuple(piece.strip() for item in items for piece in str(item).split(",") if piece.strip())
+
+
+def _number(name: str, value: Any) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        raise ValueError(f"{name} takes whole numbers; got {value!r}") from None
+    if number < 1:
+        raise ValueError(f"{name}={number} is out of range: at least 1")
+    return number
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(known)}")
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+def cases(bench: config_dict.FrozenConfigDict) -> dict[Key, Callable[[Bench], Measure]]:
+    """(part, case) -> what builds its contenders, in the order they run."""
+    found: dict[Key, Callable[[Bench], Measure]] = {}
+    for length in bench.lengths:
+        found["prefill", f"{length} tokens"] = functools.partial(speed.prefill, length=length)
+    for batch in bench.batches:
+        found["decode", f"batch {batch}"] = functools.partial(speed.decoding, batch=batch)
+    for batch in bench.batches:
+        chunk = f"chunk of {bench.chunks[0]}, batch {batch}"
+        found["layout", chunk] = functools.partial(layout.chunk_step, batch=batch)
+        found["layout", f"decode, batch {batch}"] = functools.partial(layout.decode_step, batch=batch)
+    found["memory", "peak of prefill"] = memory.peak
+    found["memory", "keys and values"] = memory.keys_and_values
+    found["cell", f"{bench.task}, {bench.cell_length} tokens, {bench.cell_prompts} prompts"] = cell.cell
+    return {key: build for key, build in found.items() if key[0] in bench.parts}
+
+
+def run(config: config_dict.ConfigDict, workdir: Path) -> None:
+    """Measures what the folder still lacks, then writes the report."""
+    config = resolve(config)
+    record.open_workdir(workdir, config.to_dict())
+    results = workdir / "results.jsonl"
+    model = _load(config)
+    why_not = {name: theirs.why_not(name, config.bench.against, model.config) for name in theirs.PACKAGES}
+    for name, why in why_not.items():
+        print(f"{name}: {why or 'compared with'}", flush=True)
+    wanted = cases(config.bench)
+    done = {_key(row) for row in report.latest(record.read_rows(results)) if not _can_now(row, why_not)}
+    left = {key: build for key, build in wanted.items() if key not in done}
+    if left:
+        bench = _prepare(config, model, why_not)
+        fields = _fields(config, model)
+        for number, (key, build) in enumerate(left.items(), len(wanted) - len(left) + 1):
+            label = f"[{number} of {len(wanted)}] {key[0]}, {key[1]}"
+            record.append_rows(results, [_measure(key, build, bench, label) | fields])
+    print(report.write(workdir), flush=True)
+
+
+def _measure(key: Key, build: Callable[[Bench], Measure], bench: Bench, label: str) -> Row:
+    print(f"{label}: compiling and warming up", flush=True)
+    began = time.monotonic()
+    measure = build(bench)
+    samples = timing.take_turns(measure, lambda line: print(f"{label}: {line}", flush=True))
+    row = {
+        "part": key[0],
+        "case": key[1],
+        "unit": measure.unit,
+        "samples": samples,
+        "summary": {name: timing.summary(found) for name, found in samples.items()},
+        "ratios": timing.ratio_rows(measure, samples),
+        "missing": dict(measure.missing),
+        "facts": measure.facts(),
+        "wall_s": round(time.monotonic() - began, 1),
+    }
+    for ratio in row["ratios"]:
+        print(f"    {ratio['top']} / {ratio['bottom']}: {ratio['median']:.2f}", flush=True)
+    return row
+
+
+def _key(row: Row) -> Key:
+    return row["part"], row["case"]
+
+
+def _can_now(row: Row, why_not: dict[str, str]) -> bool:
+    """Something was missing in this case that is there now."""
+    packages = {theirs.NAME: "transformers", cell.PRESS: "kvpress"}
+    return any(why.startswith(theirs.NOT_INSTALLED) and not why_not[packages[name]] for name, why in row["missing"].items())
+
+
+# --- what cases share -------------------------------------------------------------------------------------------------
+def _load(config: config_dict.FrozenConfigDict) -> Model:
+    """The model. Raises ConfigError if there is none of this name or it has too few positions."""
+    bench = config.bench
+    try:
+        model = load_model(config.model.name, dtype=config.model.dtype)
+    except (KeyError, ValueError, FileNotFoundError) as error:
+        raise ConfigError(f"model.name={config.model.name!r}: {error}") from error
+    allowed = min(model.config.max_position, model.config.sliding_window or model.config.max_position)
+    longest = max(*bench.lengths, bench.cell_length, 2 * bench.budget + bench.decode_steps)
+    if longest > allowed:
+        raise ConfigError(f"{longest} tokens (bench.lengths, cell_length, budget) go beyond the model's {allowed}")
+    return model
+
+
+def _prepare(config: config_dict.FrozenConfigDict, model: Model, why_not: dict[str, str]) -> Bench:
+    bench = config.bench
+    try:
+        examples = prepare.examples(bench.task, model.tokenizer, bench.cell_length, bench.cell_prompts, bench.seed)
+    except ValueError as error:
+        raise ConfigError(f"task {bench.task} at length {bench.cell_length}: {error}") from error
+    other = theirs.build(model) if not all(why_not.values()) else None
+    return shared.Bench(cfg=bench, model=model, theirs=other, why_not=why_not, examples=examples)
+
+
+def _fields(config: config_dict.FrozenConfigDict, model: Model) -> Row:
+    """Fields that are the same in every row of a run."""
+    environment = record.environment()
+    versions = environment["versions"] | {package: _version(package) for package in theirs.PACKAGES["kvpress"]}
+    return {
+        "model": config.model.name,
+        "dtype": model.config.dtype,
+        "config_hash": record.config_hash(config.to_dict()),
+        "environment": environment | {"machine": _machine(), "versions": versions},
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return theirs.NOT_INSTALLED
+
+
+def _machine() -> str:
+    """The processor's name where the system tells it, else its architecture."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
