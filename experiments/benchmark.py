@@ -126,7 +126,7 @@ def _measure(key: Key, build: Callable[[Bench], Measure], bench: Bench, label: s
     began = time.monotonic()
     measure = build(bench)
     samples = timing.take_turns(measure, lambda line: print(f"{label}: {line}", flush=True))
-    row = {
+    row: Row = {
         "part": key[0],
         "case": key[1],
         "unit": measure.unit,
@@ -149,7 +149,9 @@ def _key(row: Row) -> Key:
 def _can_now(row: Row, why_not: dict[str, str]) -> bool:
     """Something was missing in this case that is there now."""
     packages = {theirs.NAME: "transformers", cell.PRESS: "kvpress"}
-    return any(why.startswith(theirs.NOT_INSTALLED) and not why_not[packages[name]] for name, why in row["missing"].items())
+    return any(
+        why.startswith(theirs.NOT_INSTALLED) and not why_not[packages[name]] for name, why in row["missing"].items()
+    )
 
 
 # --- what cases share -------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def test_the_chunk_does_not_matter_while_nothing_is_evicted(chunk):
             one.feed(tiny.prompts(*lengths, seed=turn))
         np.testing.assert_allclose(tiny.logits(s), tiny.logits(full), atol=2e-5)
     assert kept(s) == kept(full)
-    if chunk in (3, 40):
+    if chunk == 3:
         assert s.generate(12, end=()) == full.generate(12, end=())
         np.testing.assert_allclose(tiny.logits(s), tiny.logits(full), atol=2e-5)
 
@@ -231,28 +231,19 @@ def test_twenty_prompts_compile_one_program_each():
 
 
 def test_all_end_tokens_stop():
-    """Only one of several end tokens was heeded (Zefan-Cai/KVCache-Factory#12); the end is not part of the answer."""
+    """Only one of several end tokens was heeded (Zefan-Cai/KVCache-Factory#12). Those of the model are the default; the
+    end is not part of the answer."""
     s = tiny.session(tiny.build("snapkv"))
     s.feed(tiny.prompts(37, 5, 20))
     free = s.fork().generate(20, end=())
     ends = (free[0][4], free[1][2])
-    one = s.fork()
-    got = one.generate(20, end=ends)
+    s.model = dataclasses.replace(s.model, config=dataclasses.replace(tiny.CFG, eos_ids=ends))
+    got = s.generate(20)
     for row, whole in zip(got, free, strict=True):
         stop = next((i for i, t in enumerate(whole) if t in ends), 20)
         assert row == whole[:stop]
     assert len(got[0]) <= 4 and len(got[1]) <= 2
-    assert one.lengths.tolist() == [n + len(row) for n, row in zip((37, 5, 20), got, strict=True)]
-
-
-def test_the_models_own_ends_are_the_default():
-    """An answer that ran on past its end was scored with what followed."""
-    s = tiny.session(tiny.build("snapkv"))
-    s.feed(tiny.prompts(37, 5, 20))
-    free = s.fork().generate(20, end=())
-    cfg = dataclasses.replace(tiny.CFG, eos_ids=(free[0][4],))
-    s.model = dataclasses.replace(s.model, config=cfg)
-    assert s.generate(20) == [row[: row.index(free[0][4])] if free[0][4] in row else row for row in free]
+    assert s.lengths.tolist() == [n + len(row) for n, row in zip((37, 5, 20), got, strict=True)]
 
 
 def test_sampling_replays_from_its_key():
@@ -303,9 +294,9 @@ def test_what_does_not_fit_is_refused_before_it_runs():
     method, full = tiny.build("snapkv"), tiny.build("full")
     with pytest.raises(ValueError, match="batch must be at least 1, got 0"):
         tiny.session(method, batch=0)
-    with pytest.raises(ValueError, match="'full' with protocol 'streaming' needs a capacity"):
+    with pytest.raises(ValueError, match="'full'.*'streaming'.*capacity"):
         tiny.session(full, capacity=None)
-    with pytest.raises(ValueError, match="'snapkv' with protocol 'oneshot' needs a capacity"):
+    with pytest.raises(ValueError, match="'snapkv'.*'oneshot'.*capacity"):
         tiny.session(method, settings=ONESHOT, capacity=None)
     s = tiny.session(method)
     with pytest.raises(ValueError, match="expected 3 rows of tokens, got 2"):

@@ -1,4 +1,4 @@
-"""The other side of the benchmark is the same model and the same cut. Needs the environment of requirements-parity.txt."""
+"""The other side of the benchmark is the same model and the same cut, in the environment of requirements-parity.txt."""
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ def test_their_model_has_our_weights(name):
     np.testing.assert_allclose(dense.all_logits(model.config, model.params, tokens), expected, atol=2e-4, rtol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a package that kvpress imports
 def test_the_press_keeps_the_budget_and_answers():
     model = load_model("tiny-llama", dtype="float32")
     other = theirs.build(model)
