@@ -243,7 +243,10 @@ def repack(buffer: KVBuffer, cand: Candidates, keep: jax.Array) -> KVBuffer:
         start=(ends[..., :-1] + base).reshape(shape),
         count=jnp.diff(ends, axis=-1).reshape(shape),
         aux={name: flat(gather(sel, x, buffer.tail_aux[name])) for name, x in buffer.aux.items()},
-        **_emptied(buffer),
+        tail_k=buffer.tail_k[..., : layout.tail, :],
+        tail_v=buffer.tail_v[..., : layout.tail, :],
+        tail_aux={name: x[..., : layout.tail] for name, x in buffer.tail_aux.items()},
+        **_emptied(buffer) | {"tail_pos": jnp.full((B, layout.tail), EMPTY, jnp.int32)},
     )
 
 

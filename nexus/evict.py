@@ -27,11 +27,12 @@ def evict(method: Method, buf: kv.KVBuffer, layout: Layout | None = None) -> kv.
         return kv.commit(buf)
     cand = kv.candidates(buf, layout)
     entries = Entries(buffer=buf, cand=cand)
-    rng = jax.vmap(jax.random.fold_in)(buf.rng, buf.events)
+    event = jax.vmap(jax.random.fold_in)(buf.rng, buf.events)
+    for_score, for_sample = jnp.moveaxis(jax.vmap(jax.random.split)(event), 1, 0)
     with jax.named_scope("score"):
-        score = method.scorer.score(entries, buf.state, rng)
+        score = method.scorer.score(entries, buf.state, for_score)
     with jax.named_scope("select"):
-        key = method.sampler.key(score, rng)
+        key = method.sampler.key(score, for_sample)
         protect = protected(method, cand, key, buf.seen)
         keep = method.allocator.select(key, cand.pos, protect, cand.layout)
     with jax.named_scope("repack"):

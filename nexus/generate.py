@@ -34,6 +34,7 @@ TAILS = ("counted", "free")
 Ids = Sequence[Sequence[int]]
 PADDED = 8192  # tokens: prompts up to this length share one compiled program; longer ones go to the next power of two
 STEPS = 128  # likewise for generated tokens
+SAMPLING = 0x7EED0000  # folds the keys that draw tokens away from those of evictions, which count from 0
 FULL_CHUNK = 512  # tokens per step where nothing is evicted: the result does not depend on it, long products are faster
 
 
@@ -90,7 +91,7 @@ class Session:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0) if rng is None else rng, jnp.arange(batch))
         self.buffer = decode.init_buffer(method, self.layout, batch, keys)
         self.hidden = jnp.zeros((batch, model.config.dim), jnp.dtype(model.config.dtype))
-        self.rng = jax.vmap(jax.random.fold_in, (0, None))(keys, 1)  # sampling draws apart from eviction
+        self.rng = jax.vmap(jax.random.fold_in, (0, None))(keys, SAMPLING)
         self.frozen = False
         self.ended = np.zeros(batch, bool)  # rows whose answer met an end token; a new turn takes them up again
 
@@ -117,7 +118,7 @@ class Session:
             ValueError: a wrong number of rows, a token outside the vocabulary, more tokens than model or capacity take.
         """
         ids, length = self._padded(tokens)
-        self._check_room(length)
+        self._check_room(length, columns=ids.shape[1])
         if self.frozen:
             program = self._program(programs.feed, self.layout, self.layout.tail, self.batch, ids.shape[1])
         else:
@@ -224,14 +225,14 @@ class Session:
             raise ValueError(f"tokens must lie in 0..{self.model.config.vocab_size - 1}, got {ids.min()}..{ids.max()}")
         return ids, length
 
-    def _check_room(self, more: np.ndarray) -> None:
+    def _check_room(self, more: np.ndarray, columns: int = 0) -> None:
         cfg, total = self.model.config, int((self.lengths + more).max())
         limit = min(cfg.max_position, cfg.sliding_window or cfg.max_position)
         if total > limit:
             raise ValueError(f"{total} tokens are more than model {cfg.name!r} takes: {limit}")
         if not self.evicting and not self.frozen and total > self.layout.budget:
             raise ValueError(f"{total} tokens do not fit the full cache of {self.layout.budget}; raise its budget")
-        if self.frozen and int(self.buffer.fill) + int(more.max()) > self.layout.tail:
+        if self.frozen and int(self.buffer.fill) + max(columns, int(more.max())) > self.layout.tail:
             raise ValueError(f"{int(more.max())} more tokens do not fit the free tail of {self.layout.tail}")
 
 

@@ -57,7 +57,8 @@ def feed(cfg: ModelConfig, method: Method, layout: Layout, columns: int, batch: 
 @functools.lru_cache(maxsize=64)
 def compress(cfg: ModelConfig, method: Method, source: Layout, target: Layout, batch: int) -> Program:
     """(params, buffer) -> buffer: one eviction into the layout `target`; with target = source it empties the tail."""
-    return _compile(lambda params, buf: evict.evict(method, buf, target), (1,), cfg, _buffer(method, source, batch))
+    donate = (1,) if source == target else ()  # a smaller buffer cannot take the place of a larger one
+    return _compile(lambda params, buf: evict.evict(method, buf, target), donate, cfg, _buffer(method, source, batch))
 
 
 @functools.lru_cache(maxsize=64)

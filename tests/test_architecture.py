@@ -161,9 +161,7 @@ def test_a_file_holds_one_idea(path):
 
 def test_tests_stand_where_their_source_does():
     """tests/tasks/test_fit.py is the test of nexus/tasks/fit.py. Tests of the whole stand at the top."""
-    whole = {
-        "test_architecture.py", "test_configs.py", "test_contracts.py", "test_launch.py", "test_notebooks.py", "test_readme.py",
-    }  # fmt: skip
+    whole = {f"test_{name}.py" for name in ("architecture", "configs", "contracts", "launch", "notebooks", "readme")}
     for path in TESTS:
         inside = path.relative_to(ROOT / "tests")
         if path.name.startswith("test_") and inside.parts[0] != "parity" and str(inside) not in whole:

@@ -18,7 +18,9 @@ def test_every_cell_runs(path, capsys):
     names: dict = {}
     for cell in json.loads(path.read_text())["cells"]:
         if cell["cell_type"] == "code":
-            source = "".join(cell["source"]).replace("smollm2-135m-instruct", "tiny-llama").replace("line * 12", "line * 2")
+            source = (
+                "".join(cell["source"]).replace("smollm2-135m-instruct", "tiny-llama").replace("line * 12", "line * 2")
+            )
             exec(compile(source, path.name, "exec"), names)
     assert "full:" in capsys.readouterr().out
     matplotlib.pyplot.close("all")
