@@ -65,7 +65,7 @@ def get_config() -> config_dict.ConfigDict:
     config.eval.tail = "counted"  # counted: question and answer live inside the budget | free: on top of it
     config.eval.seed = 0
     config.eval.batch_size = 1  # examples decoded together
-    config.eval.max_new_tokens = 0  # 0: the task's own limit
+    config.eval.max_new_tokens = 0  # cuts answers shorter than the task's own limit; 0: the task's own
     config.eval.full_floor = 25.0  # score 0-100 the full cache must reach, or no other row of that task; 0: no floor
 
     config.cache = config_dict.ConfigDict()

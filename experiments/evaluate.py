@@ -113,7 +113,8 @@ def _answer(this: Run, cell: Cell, batch: list[Example]) -> list[Row]:
     ev, tokenizer = this.config.eval, this.model.tokenizer
     prompts = [_prompt(tokenizer, example, ev.question_mode) for example in batch]
     contexts, questions = [list(ids) for ids in zip(*prompts, strict=True)]
-    limit = ev.max_new_tokens or batch[0].max_new_tokens  # 0 means the task's own
+    own = batch[0].max_new_tokens
+    limit = min(ev.max_new_tokens or own, own)  # never more than the task allows: the length counts the answer
     answers = generate.answer_batch(
         this.model,
         plan.build(this.config, cell),
@@ -152,12 +153,11 @@ def _load(config: config_dict.FrozenConfigDict) -> Model:
         model = load_model(config.model.name, dtype=config.model.dtype or None)
     except (KeyError, ValueError, FileNotFoundError) as error:
         raise plan.ConfigError(f"model.name={config.model.name!r}: {error}") from error
-    longest = max(config.eval.lengths) + config.eval.max_new_tokens
+    longest = max(config.eval.lengths)
     allowed = min(model.config.max_position, model.config.sliding_window or model.config.max_position)
     if longest > allowed:
         raise plan.ConfigError(
-            f"eval.lengths={max(config.eval.lengths)} and eval.max_new_tokens={config.eval.max_new_tokens} "
-            f"go beyond the {allowed} positions of {config.model.name}"
+            f"eval.lengths={longest} goes beyond the {allowed} positions of {config.model.name}"
         )
     return model
 

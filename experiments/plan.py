@@ -129,9 +129,8 @@ def cells(config: config_dict.FrozenConfigDict) -> list[Cell]:
 
 
 def full_budget(config: config_dict.FrozenConfigDict, length: int) -> int:
-    """Entries that hold prompt and answer: the length counts both, unless the answer limit is the config's own."""
-    chunk = config.cache.chunk
-    return math.ceil((length + config.eval.max_new_tokens) / chunk) * chunk
+    """Entries that hold prompt and answer, which the length counts both."""
+    return math.ceil(length / config.cache.chunk) * config.cache.chunk
 
 
 def _budgets(ev: config_dict.ConfigDict, length: int) -> list[tuple[int, float | None]]:

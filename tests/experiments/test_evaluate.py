@@ -172,8 +172,11 @@ def test_without_a_floor_everything_is_run(tmp_path, monkeypatch):
 def test_the_task_s_own_answer_limit_unless_the_config_sets_one(tmp_path, monkeypatch):
     """20 tokens on top of every limit made another benchmark of it (NVIDIA/kvpress)."""
     own = FakeModel(monkeypatch)
-    run(tmp_path / "own")
+    run(tmp_path / "own", OPTIONS + ",max_new_tokens=0")
     assert {limit for *_, limit in own.calls} == {30}
+    more = FakeModel(monkeypatch)
+    run(tmp_path / "more", OPTIONS + ",max_new_tokens=1000")
+    assert {limit for *_, limit in more.calls} == {30}
     seven = FakeModel(monkeypatch)
     run(tmp_path / "seven", OPTIONS + ",max_new_tokens=7")
     assert {limit for *_, limit in seven.calls} == {7}

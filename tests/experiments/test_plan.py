@@ -34,7 +34,6 @@ def test_a_ratio_becomes_the_nearest_integer_budget_of_each_length_and_both_are_
 def test_the_full_cache_has_room_for_prompt_and_answer():
     """A context cut to fit is no full cache: the length counts the answer, unless the config sets its own limit."""
     assert plan.full_budget(resolved(), 1000) >= 1000
-    assert plan.full_budget(resolved("max_new_tokens=500"), 1000) >= 1500
     for cell in plan.cells(resolved("chunk=96")):
         assert cell.method != "full" or cell.budget >= cell.length and cell.budget % 96 == 0
 
