@@ -103,9 +103,10 @@ def cases(bench: config_dict.FrozenConfigDict) -> dict[Key, Callable[[Bench], Me
 def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     """Measures what the folder still lacks, then writes the report."""
     config = resolve(config)
-    record.open_workdir(workdir, config.to_dict())
-    results = workdir / "results.jsonl"
+    record.check_workdir(workdir, config.to_dict())
     model = _load(config)
+    record.open_workdir(workdir, config.to_dict())  # only now: a refused model claims no folder
+    results = workdir / "results.jsonl"
     why_not = {name: theirs.why_not(name, config.bench.against, model.config) for name in theirs.PACKAGES}
     for name, why in why_not.items():
         print(f"{name}: {why or 'compared with'}", flush=True)

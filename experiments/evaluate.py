@@ -57,16 +57,17 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     # --- plan: whatever cannot run is refused here -------------------------------------------------------------------
     started, config = time.monotonic(), resolve(config)
     cells, settings = plan.cells(config), plan.settings(config)
-    record.open_workdir(workdir, config.to_dict())
-    environment = _start(workdir)
+    record.check_workdir(workdir, config.to_dict())
     print("\n".join(plan.describe(config)), flush=True)
 
     # --- model and examples ------------------------------------------------------------------------------------------
     model = _load(config)
+    wanted = itertools.product(config.eval.tasks, config.eval.lengths)
+    examples = {(task, length): _examples(config, model, task, length) for task, length in wanted}
+    record.open_workdir(workdir, config.to_dict())  # only now: a refused model or length claims no folder
+    environment = _start(workdir)
     fields = rows.shared_fields(config, model, environment["git_commit"])
     this = Run(config=config, workdir=workdir, model=model, settings=settings, fields=fields)
-    wanted = itertools.product(config.eval.tasks, config.eval.lengths)
-    examples = {(task, length): _examples(this, task, length) for task, length in wanted}
 
     # --- cells -------------------------------------------------------------------------------------------------------
     done = {_key(row): row for row in this.rows("metrics")}
@@ -156,17 +157,15 @@ def _load(config: config_dict.FrozenConfigDict) -> Model:
     longest = max(config.eval.lengths)
     allowed = min(model.config.max_position, model.config.sliding_window or model.config.max_position)
     if longest > allowed:
-        raise plan.ConfigError(
-            f"eval.lengths={longest} goes beyond the {allowed} positions of {config.model.name}"
-        )
+        raise plan.ConfigError(f"eval.lengths={longest} goes beyond the {allowed} positions of {config.model.name}")
     return model
 
 
-def _examples(this: Run, task: str, length: int) -> list[Example]:
+def _examples(config: config_dict.FrozenConfigDict, model: Model, task: str, length: int) -> list[Example]:
     """The samples of a task. Raises plan.ConfigError if they do not fit into the length."""
-    ev = this.config.eval
+    ev = config.eval
     try:
-        return prepare.examples(task, this.model.tokenizer, length, ev.num_examples, ev.seed)
+        return prepare.examples(task, model.tokenizer, length, ev.num_examples, ev.seed)
     except ValueError as error:
         raise plan.ConfigError(f"task {task} at length {length}: {error}") from error
 

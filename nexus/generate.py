@@ -81,6 +81,9 @@ class Session:
     ):
         if batch < 1:
             raise ValueError(f"batch must be at least 1, got {batch}")
+        most = model.config.max_position
+        if method.budget > most and not method.full:
+            raise ValueError(f"budget {method.budget} is more than model {model.config.name!r} ever holds: {most}")
         self.model, self.method, self.settings, self.batch = model, method, settings, batch
         self.compile_s, self.peak_bytes, self.prefill_s, self.decode_s = 0.0, 0, 0.0, 0.0
         self.lengths = np.zeros(batch, np.int64)
@@ -249,7 +252,7 @@ class Answers:
     cut: list[bool]  # stopped by max_new_tokens
     kept: np.ndarray  # [B,L,K] int32, entries held after the context
     context_tokens: list[int]
-    kv_bytes_allocated: int
+    kv_bytes_allocated: int  # per row, table and tail
     kv_bytes_live: float  # mean over rows, after the context
     peak_bytes: int  # of the largest program, parameters not counted
     prefill_seconds: float
@@ -285,7 +288,7 @@ def answer_batch(
         cut=[len(row) >= max_new_tokens for row in tokens],
         kept=counts,
         context_tokens=[len(c) for c in contexts],
-        kv_bytes_allocated=session.buffer.kv_bytes_allocated(),
+        kv_bytes_allocated=session.buffer.kv_bytes_allocated() // session.batch,
         kv_bytes_live=float(counts.sum(axis=(1, 2)).mean()) * session.layout.bytes_per_row(),
         peak_bytes=session.peak_bytes,
         prefill_seconds=session.prefill_s,

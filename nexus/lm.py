@@ -12,6 +12,7 @@ Eviction is lossy: with a budget below the prompt's length the answer may differ
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,9 +86,33 @@ class LM:
         if budget is None and method != "full":
             methods.row(method)  # an unknown name is named before a missing budget
             raise ValueError(f"method {method!r} needs a budget: slots per layer and kv head")
+        _check_count("max_new_tokens", max_new_tokens)
+        if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
+            raise ValueError(f"temperature must be a finite number of at least 0, got {temperature!r}")
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise ValueError(f"seed must be an integer, got {seed!r}")
+        if budget is not None:
+            _check_count("budget", budget)
         settings = Settings(**{name: options.pop(name) for name in SETTINGS if name in options})
         built = methods.build(method, budget=budget or 1, **options)
         return Chat(self.model, built, settings, budget, max_new_tokens, temperature, seed)
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+
+
+def _check_prompt(prompt: Any) -> None:
+    """A user's text, or a non-empty list of messages whose role and content are texts."""
+    if isinstance(prompt, str) and prompt:
+        return
+    messages = prompt if isinstance(prompt, list) else []
+    good = [isinstance(m, dict) and all(isinstance(m.get(key), str) for key in ("role", "content")) for m in messages]
+    if not good or not all(good):
+        raise ValueError(
+            f"a prompt is a non-empty text, or a list of {{'role': text, 'content': text}} messages; got {prompt!r:.80}"
+        )
 
 
 class Chat:
@@ -128,6 +153,7 @@ class Chat:
 
     def _feed(self, prompt: Prompt) -> tuple[Session, int]:
         """Streams the next turn in: the first opens the template, later ones close the last answer."""
+        _check_prompt(prompt)
         tokenizer = self.model.tokenizer
         if self._session is not None and not isinstance(prompt, str):
             raise ValueError("a conversation goes on with a user's text; messages can only open it")

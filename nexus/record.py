@@ -108,21 +108,25 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str =
     return found
 
 
+def check_workdir(workdir: Path, config: Mapping[str, Any]) -> None:
+    """Raises ValueError with the differing fields if the folder was made with another config; writes nothing."""
+    path = workdir / "config.json"
+    differing = differing_keys(read_json(path), plain(config)) if path.exists() else []
+    if differing:
+        raise ValueError(
+            f"{workdir} was made with another config; differing: {'; '.join(differing)}. "
+            "Give another --workdir, or leave it out to get one of its own"
+        )
+
+
 def open_workdir(workdir: Path, config: Mapping[str, Any]) -> None:
     """Creates the run folder and writes config.json, or checks that the folder was made with this very config.
 
     Raises ValueError with the differing fields if it was made with another one.
     """
-    path, new = workdir / "config.json", plain(config)
-    if path.exists():
-        differing = differing_keys(read_json(path), new)
-        if differing:
-            raise ValueError(
-                f"{workdir} was made with another config; differing: {'; '.join(differing)}. "
-                "Give another --workdir, or leave it out to get one of its own"
-            )
-        return
-    write_json(path, new)
+    check_workdir(workdir, config)
+    if not (workdir / "config.json").exists():
+        write_json(workdir / "config.json", plain(config))
 
 
 # --- where the numbers were made --------------------------------------------------------------------------------------

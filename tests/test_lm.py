@@ -65,9 +65,23 @@ def test_temperature_replays_with_its_seed(lm):
         ({"method": "snapkv", "budget": 8}, "do not fit the budget of 8"),
         ({"method": "knorm", "budget": 8, "window": 3}, "no option 'window'"),
         ({"method": "knorm", "budget": 8, "protocol": "twoshot"}, "streaming, oneshot"),
+        ({"method": "knorm", "budget": 0}, "budget must be an integer of at least 1, got 0"),
+        ({"method": "knorm", "budget": 10**8}, "more than model"),
+        ({"max_new_tokens": "5"}, "max_new_tokens must be an integer"),
+        ({"temperature": float("nan")}, "temperature must be a finite number"),
+        ({"seed": "a"}, "seed must be an integer"),
     ],
 )
 def test_bad_arguments_are_named_before_any_work(lm, options, message):
     """One clear line with what is allowed, before a prompt is tokenised."""
     with pytest.raises((KeyError, ValueError), match=message):
         lm.generate("hello", **options)
+
+
+@pytest.mark.parametrize(
+    "prompt", ["", [], None, 5, b"hi", ["a", "b"], [{"role": "user"}], [{"role": "user", "content": 5}]]
+)
+def test_a_prompt_that_is_none_is_refused(lm, prompt):
+    """A list of prompts was once taken for one malformed conversation and answered."""
+    with pytest.raises(ValueError, match="a prompt is a non-empty text"):
+        lm.generate(prompt)
