@@ -197,6 +197,7 @@ def test_a_length_beyond_the_model_is_refused_before_the_first_answer(tmp_path, 
     with pytest.raises(plan.ConfigError, match="beyond the 999 positions"):
         run(tmp_path)
     assert model.calls == []
+    assert not list(tmp_path.iterdir()), "a refused run would block the corrected one in the same folder"
 
 
 def test_a_model_that_is_not_there_is_one_clear_error(tmp_path):
