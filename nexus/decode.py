@@ -29,6 +29,11 @@ from nexus.scorers.base import Call
 from nexus.shapes import EMPTY, Layout
 
 
+def with_weights(cfg: ModelConfig, method: Method, params: Any) -> Any:
+    """The model's parameters with what the method's scorer needs, under "method": what every function here takes."""
+    return params | {"method": method.scorer.weights(cfg, params)}
+
+
 def init_buffer(method: Method, layout: Layout, batch: int, rng: jax.Array | None = None) -> kv.KVBuffer:
     """An empty buffer with the columns and states of the method's parts. rng: typed keys [B]."""
     method.scorer.check(layout.budget, layout)
@@ -66,7 +71,9 @@ def chunk_step(
         tail_pos=lax.dynamic_update_slice(buf.tail_pos, pos, (0, buf.fill)),
         seen=buf.seen + valid.sum(axis=1, dtype=jnp.int32),
     )
-    attend = functools.partial(_attend, cfg, method, buf, pos, columns, _rotations(cfg, method, buf, pos, columns))
+    attend = functools.partial(
+        _attend, cfg, method, params["method"], buf, pos, columns, _rotations(cfg, method, buf, pos, columns)
+    )
     carry = (buf.tail_k, buf.tail_v, buf.tail_aux, buf.aux, buf.state)
     hidden, carry = transformer.forward(cfg, params, tokens, attend, carry)
     tail_k, tail_v, tail_aux, aux, state = carry
@@ -110,7 +117,9 @@ def _heads(cos_sin: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
     return cos_sin[0][:, None], cos_sin[1][:, None]
 
 
-def _attend(cfg, method: Method, buf: kv.KVBuffer, pos, columns: int, rot: _Rotations, layer, carry, q, k, v, x):
+def _attend(
+    cfg, method: Method, weights, buf: kv.KVBuffer, pos, columns: int, rot: _Rotations, layer, carry, q, k, v, x
+):  # fmt: skip
     """One layer's attention over table and tail; the injected `attend_fn` of the model. Shapes as in transformer.py."""
     tail_k, tail_v, tail_aux, aux, state = carry
     segments = kv.segments(buf, layer)
@@ -138,6 +147,7 @@ def _attend(cfg, method: Method, buf: kv.KVBuffer, pos, columns: int, rot: _Rota
         call = Call(
             layer=layer, q=q, k=k, v=v, x=x, pos=pos, groups=layout.num_groups, softmax=part, table_k=buf.k,
             table_pos=buf.pos, segments=segments, tail_k=layer_k, tail_pos=tail_pos, rng=buf.rng,
+            weights=kv.of_layer(weights, layer),
         )  # fmt: skip
         born = method.scorer.write(call)
         unborn = jnp.zeros(k.shape[:3], jnp.float32)
@@ -169,7 +179,7 @@ def prefill(
     Returns:
         The buffer and the hidden state [B,D] of each row's last token (zeros where length is 0).
     """
-    settle = functools.partial(evict, method) if evicting else kv.commit
+    settle = functools.partial(evict, method, params) if evicting else kv.commit
 
     def body(i, carry):
         buf, last = carry
@@ -223,7 +233,7 @@ def decode(
         fed = jnp.maximum(token, 0)[:, None]
         buf, hidden = chunk_step(cfg, method, params, state.buffer, fed, ~done[:, None], columns=columns)
         if evict_every:
-            buf = _when(buf.fill >= evict_every, functools.partial(evict, method), buf)
+            buf = _when(buf.fill >= evict_every, functools.partial(evict, method, params), buf)
         return Decoding(buffer=buf, hidden=hidden[:, 0], done=done, rng=state.rng), token
 
     def step(state: Decoding, i: jax.Array) -> tuple[Decoding, jax.Array]:

@@ -7,6 +7,7 @@ Protection is a boolean mask, made here once for every method: sinks, the recent
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,22 +18,23 @@ from nexus.scorers.base import Entries
 from nexus.shapes import EMPTY, Layout
 
 
-def evict(method: Method, buf: kv.KVBuffer, layout: Layout | None = None) -> kv.KVBuffer:
+def evict(method: Method, params: Any, buf: kv.KVBuffer, layout: Layout | None = None) -> kv.KVBuffer:
     """Brings table and tail back to the budget: at most `layout.rows` entries are kept and the tail is empty.
 
     Args:
+        params: the model's, with the method's weights under "method" (`decode.with_weights`).
         layout: of the resulting table; by default the buffer's own. The full cache commits instead.
     """
     if method.full:
         return kv.commit(buf)
     cand = kv.candidates(buf, layout)
-    entries = Entries(buffer=buf, cand=cand)
+    entries = Entries(buffer=buf, cand=cand, weights=params["method"])
     event = jax.vmap(jax.random.fold_in)(buf.rng, buf.events)
     for_score, for_sample = jnp.moveaxis(jax.vmap(jax.random.split)(event), 1, 0)
     with jax.named_scope("score"):
         score = method.scorer.score(entries, buf.state, for_score)
     with jax.named_scope("select"):
-        key = method.sampler.key(score, for_sample)
+        key = method.sampler.key(entries, score, for_sample)
         protect = protected(method, cand, key, buf.seen)
         keep = method.allocator.select(key, cand.pos, protect, cand.layout)
     with jax.named_scope("repack"):

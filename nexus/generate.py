@@ -35,6 +35,7 @@ Ids = Sequence[Sequence[int]]
 PADDED = 8192  # tokens: prompts up to this length share one compiled program; longer ones go to the next power of two
 STEPS = 128  # likewise for generated tokens
 SAMPLING = 0x7EED0000  # folds the keys that draw tokens away from those of evictions, which count from 0
+SHORT = 64  # tokens: a question or turn up to this length does not pay for a whole chunk; it is one step either way
 FULL_CHUNK = 512  # tokens per step where nothing is evicted: the result does not depend on it, long products are faster
 
 
@@ -85,6 +86,7 @@ class Session:
         if method.budget > most and not method.full:
             raise ValueError(f"budget {method.budget} is more than model {model.config.name!r} ever holds: {most}")
         self.model, self.method, self.settings, self.batch = model, method, settings, batch
+        self.params = decode.with_weights(model.config, method, model.params)
         self.compile_s, self.peak_bytes, self.prefill_s, self.decode_s = 0.0, 0, 0.0, 0.0
         self.lengths = np.zeros(batch, np.int64)
         full_first = method.full or settings.protocol == "oneshot"
@@ -127,9 +129,10 @@ class Session:
         else:
             if int(self.buffer.fill):
                 self.compress()
-            program = self._program(programs.prefill, self.layout, self.chunk, self.evicting, self.batch, ids.shape[1])
+            chunk = self.chunk if length.max() > SHORT else min(self.chunk, SHORT)
+            program = self._program(programs.prefill, self.layout, chunk, self.evicting, self.batch, ids.shape[1])
         began = time.perf_counter()
-        self.buffer, hidden = program.run(self.model.params, self.buffer, jnp.asarray(ids), jnp.asarray(length))
+        self.buffer, hidden = program.run(self.params, self.buffer, jnp.asarray(ids), jnp.asarray(length))
         self.hidden = jnp.where((length > 0)[:, None], hidden, self.hidden)
         self.hidden.block_until_ready()
         self.prefill_s += time.perf_counter() - began
@@ -144,7 +147,7 @@ class Session:
             self.chunk = self.settings.chunk
             target = self.method.layout(self.model.config, tail=self.chunk)
         program = self._program(programs.compress, self.layout, target, self.batch)
-        self.buffer, self.layout = program.run(self.model.params, self.buffer), target
+        self.buffer, self.layout = program.run(self.params, self.buffer), target
         self.evicting = not self.method.full
 
     def free_tail(self, columns: int) -> None:
@@ -176,7 +179,7 @@ class Session:
         done = jnp.asarray(self.ended | (self.lengths == 0))  # a row that never received a token has nothing to go on
         state = decode.Decoding(buffer=self.buffer, hidden=self.hidden, done=done, rng=self.rng)
         numbers = jnp.int32(max_new_tokens), jnp.asarray(ends, jnp.int32), jnp.float32(temperature)
-        state, tokens = program.run(self.model.params, state, *numbers)
+        state, tokens = program.run(self.params, state, *numbers)
         out = np.asarray(tokens)
         self.decode_s += time.perf_counter() - began
         self.buffer, self.hidden, self.rng = state.buffer, state.hidden, state.rng

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from nexus import scorers
-from nexus.allocators import ALLOCATORS, Allocator
+from nexus.allocators import ALLOCATORS, Allocator, Everything, PerHead
 from nexus.compensators import Compensator, Nothing
-from nexus.samplers import SAMPLERS, Sampler
+from nexus.samplers import SAMPLERS, Sampler, Top
 from nexus.scorers import Scorer
 from nexus.shapes import Layout
 
@@ -60,8 +60,9 @@ class Row:
     title: str
     paper: str
     scorer: Scorer
-    allocator: str = "per_head"
-    sampler: str = "top"
+    allocator: Allocator = PerHead()
+    sampler: Sampler = Top()
+    compensator: Compensator = Nothing()
     num_sinks: int = NUM_SINKS
     recent: Callable[[int, Scorer], int] = lambda budget, scorer: 0  # of budget and scorer
     positions: tuple[str, ...] = ("original",)  # allowed; the first is the default
@@ -69,7 +70,7 @@ class Row:
 
 
 ROWS: dict[str, Row] = {
-    "full": Row(title="Full cache", paper="-", scorer=scorers.Recency(), allocator="everything", num_sinks=0),
+    "full": Row(title="Full cache", paper="-", scorer=scorers.Recency(), allocator=Everything(), num_sinks=0),
     "random": Row(title="Random", paper="-", scorer=scorers.RandomDraw(), differs="a control"),
     "streaming_llm": Row(
         title="StreamingLLM", paper="2309.17453", scorer=scorers.Recency(), positions=POSITIONS,
@@ -101,19 +102,23 @@ def row(name: str) -> Row:
     """The row of a name; an unknown name is a KeyError that lists the known ones."""
     if name not in ROWS:
         near = difflib.get_close_matches(name, ROWS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise KeyError(f"method {name!r}{hint} known: {', '.join(ROWS)}")
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise KeyError(f"method {name!r} is not known{hint}; known: {', '.join(ROWS)}")
     return ROWS[name]
 
 
 def options(name: str) -> dict[str, Any]:
-    """Option names of a method with their defaults: the scorer's fields, allocator, strategy, sampler, positions."""
+    """Option names of a method with their defaults: allocator, sampler, positions, and the fields of all its parts."""
     r = row(name)
-    found = {field.name: getattr(r.scorer, field.name) for field in dataclasses.fields(r.scorer)}
     if name == "full":
-        return found
-    found |= {"allocator": r.allocator, "strategy": "threshold", "sampler": r.sampler}
+        return {}
+    found = _fields(r.scorer) | {"allocator": r.allocator.name} | _fields(r.allocator)
+    found |= {"sampler": r.sampler.name} | _fields(r.sampler) | _fields(r.compensator)
     return found | ({"positions": r.positions[0]} if len(r.positions) > 1 else {})
+
+
+def _fields(part: Any) -> dict[str, Any]:
+    return {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
 
 
 def build(
@@ -137,17 +142,13 @@ def build(
         KeyError: unknown method or option, with the known ones.
         ValueError: a value out of range, or more entries protected than the budget holds.
     """
-    r, known = row(name), options(name)
-    for key in chosen:
-        if key not in known:
-            raise KeyError(f"method {name!r} has no option {key!r}; known: {', '.join(known) or 'none'}")
-    given = known | chosen
-    fields = {field.name: given[field.name] for field in dataclasses.fields(r.scorer)}
-    scorer = dataclasses.replace(r.scorer, **fields)
-    allocator = _part("allocator", ALLOCATORS, given.get("allocator", r.allocator))
+    r = row(name)
+    allocator = _part("allocator", ALLOCATORS, chosen.get("allocator"), r.allocator)
+    sampler = _part("sampler", SAMPLERS, chosen.get("sampler"), r.sampler)
     if allocator.name == "everything" and name != "full":
         raise ValueError(f"method {name!r}: allocator 'everything' is the method 'full'")
-    sampler = _part("sampler", SAMPLERS, given.get("sampler", r.sampler))
+    given = _given(name, chosen, allocator, sampler)
+    scorer = _with(r.scorer, given)
     positions = given.get("positions", "original")
     if positions not in r.positions:
         raise ValueError(f"method {name!r}: positions {positions!r}; allowed: {', '.join(r.positions)}")
@@ -155,9 +156,9 @@ def build(
         name=name,
         budget=_count("budget", budget, least=1),
         scorer=scorer,
-        sampler=sampler(),
-        allocator=allocator(strategy=given.get("strategy", "threshold")),
-        compensator=Nothing(),
+        sampler=_with(sampler, given),
+        allocator=_with(allocator, given),
+        compensator=_with(r.compensator, given),
         num_sinks=_count("num_sinks", r.num_sinks if num_sinks is None else num_sinks),
         recent=_count("recent", r.recent(budget, scorer) if recent is None else recent),
         min_per_head=_count("min_per_head", min_per_head or 0),
@@ -167,10 +168,35 @@ def build(
     return method
 
 
-def _part(kind: str, table: dict[str, Any], name: Any) -> Any:
+def _part(kind: str, table: dict[str, Any], name: Any, own: Any) -> Any:
+    """The part of a name with its defaults; the row's own where none is named."""
+    if name is None or name == own.name:
+        return own
     if name not in table:
         raise ValueError(f"{kind} {name!r}; allowed: {', '.join(table)}")
-    return table[name]
+    return table[name]()
+
+
+def _with(part: Any, given: dict[str, Any]) -> Any:
+    return dataclasses.replace(part, **{key: given[key] for key in _fields(part) if key in given})
+
+
+def _given(name: str, chosen: dict[str, Any], allocator: Allocator, sampler: Sampler) -> dict[str, Any]:
+    """The options in force. Those of a part that was exchanged may be present with the row's defaults: configs list
+    them; another value for them would be ignored, so it is refused."""
+    own = options(name)
+    here = own | (_fields(allocator) | _fields(sampler) if name != "full" else {})
+    parts = (row(name).scorer, allocator, sampler, row(name).compensator)
+    in_force = {"allocator", "sampler", "positions"} | {key for part in parts for key in _fields(part)}
+    for key, value in chosen.items():
+        if key not in here:
+            raise KeyError(f"method {name!r} has no option {key!r}; known: {', '.join(own) or 'none'}")
+        if key not in in_force and value != own[key]:
+            raise ValueError(
+                f"method {name!r}: option {key}={value!r} belongs to a part that is not in use with "
+                f"allocator={allocator.name!r}, sampler={sampler.name!r}"
+            )
+    return {key: chosen.get(key, default) for key, default in here.items()}
 
 
 def _count(name: str, value: Any, least: int = 0) -> int:
@@ -193,7 +219,7 @@ def _check_protection(m: Method) -> None:
 
 def table() -> str:
     """The method table as markdown."""
-    columns = ("name", "method", "arXiv", "scorer", "allocator", "sinks", "positions", "differs from the paper")
+    columns = "name, method, arXiv, scorer, sampler, allocator, sinks, positions, differs from the paper".split(", ")
     lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     for name, r in ROWS.items():
         scorer = "-" if name == "full" else type(r.scorer).__name__
@@ -202,7 +228,8 @@ def table() -> str:
             r.title,
             r.paper,
             scorer,
-            r.allocator,
+            r.sampler.name,
+            r.allocator.name,
             r.num_sinks,
             "/".join(r.positions),
             r.differs or "-",

@@ -1,7 +1,8 @@
 """Compiled programs, one per static shape, with what compiling told about them: seconds and peak bytes.
 
-Programs are compiled ahead of time from shapes alone, so compiling is timed apart from running, and a prompt of another
-length never compiles anything. The buffer is donated: a caller who needs it again copies it first (`KVBuffer.copy`).
+Programs take the parameters of `decode.with_weights`. They are compiled ahead of time from shapes alone: compiling is
+timed apart from running, and a prompt of another length never compiles anything. The buffer is donated: a caller who
+needs it again copies it first (`KVBuffer.copy`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def prefill(
 ) -> Program:
     """(params, buffer, tokens [B,padded], length [B]) -> (buffer, hidden [B,D]); see `decode.prefill`."""
     fn = functools.partial(decode.prefill, cfg, method, chunk, evicting)
-    return _compile(fn, (1,), cfg, _buffer(method, layout, batch), _ints(batch, padded), _ints(batch))
+    return _compile(fn, (1,), cfg, method, _buffer(method, layout, batch), _ints(batch, padded), _ints(batch))
 
 
 @functools.lru_cache(maxsize=64)
@@ -51,14 +52,15 @@ def feed(cfg: ModelConfig, method: Method, layout: Layout, columns: int, batch: 
         last = jnp.maximum(length - 1, 0)[:, None, None]
         return buf, jnp.take_along_axis(hidden, last, axis=1)[:, 0]
 
-    return _compile(fn, (1,), cfg, _buffer(method, layout, batch), _ints(batch, tokens), _ints(batch))
+    return _compile(fn, (1,), cfg, method, _buffer(method, layout, batch), _ints(batch, tokens), _ints(batch))
 
 
 @functools.lru_cache(maxsize=64)
 def compress(cfg: ModelConfig, method: Method, source: Layout, target: Layout, batch: int) -> Program:
     """(params, buffer) -> buffer: one eviction into the layout `target`; with target = source it empties the tail."""
     donate = (1,) if source == target else ()  # a smaller buffer cannot take the place of a larger one
-    return _compile(lambda params, buf: evict.evict(method, buf, target), donate, cfg, _buffer(method, source, batch))
+    fn = functools.partial(evict.evict, method, layout=target)
+    return _compile(fn, donate, cfg, method, _buffer(method, source, batch))
 
 
 @functools.lru_cache(maxsize=64)
@@ -73,7 +75,7 @@ def generate(
         done=jax.ShapeDtypeStruct((batch,), jnp.bool_),  # type: ignore[arg-type]
         rng=jax.eval_shape(lambda: jax.random.split(jax.random.key(0), batch)),
     )
-    return _compile(fn, (1,), cfg, state, _ints(), _ints(ends), jax.ShapeDtypeStruct((), jnp.float32))
+    return _compile(fn, (1,), cfg, method, state, _ints(), _ints(ends), jax.ShapeDtypeStruct((), jnp.float32))
 
 
 def _buffer(method: Method, layout: Layout, batch: int) -> kv.KVBuffer:
@@ -84,9 +86,9 @@ def _ints(*shape: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
-def _compile(fn: Callable[..., Any], donate: tuple[int, ...], cfg: ModelConfig, *args: Any) -> Program:
+def _compile(fn: Callable[..., Any], donate: tuple[int, ...], cfg: ModelConfig, method: Method, *args: Any) -> Program:
     began = time.perf_counter()
-    params = transformer.param_shapes(cfg)
+    params = jax.eval_shape(functools.partial(decode.with_weights, cfg, method), transformer.param_shapes(cfg))
     compiled = jax.jit(fn, donate_argnums=donate).lower(params, *args).compile()
     memory: Any = compiled.memory_analysis()
     weights = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(params))

@@ -7,14 +7,16 @@ from typing import ClassVar
 
 import jax
 
+from nexus.scorers.base import Entries
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampler:
-    """Base: key(score [B,P,n], rng [B]) -> [B,P,n] float32; the entries with the largest keys survive."""
+    """Base: key(entries, score [B,P,n], rng [B]) -> [B,P,n] float32; the entries with the largest keys survive."""
 
     name: ClassVar[str]
 
-    def key(self, score: jax.Array, rng: jax.Array) -> jax.Array:
+    def key(self, entries: Entries, score: jax.Array, rng: jax.Array) -> jax.Array:
         """The numbers that the allocator ranks."""
         raise NotImplementedError
 
@@ -24,7 +26,7 @@ class Top(Sampler):
 
     name = "top"
 
-    def key(self, score: jax.Array, rng: jax.Array) -> jax.Array:
+    def key(self, entries: Entries, score: jax.Array, rng: jax.Array) -> jax.Array:
         return score
 
 

@@ -20,11 +20,12 @@ MAX_LINES = 350
 CORE = ["nexus.shapes", "nexus.rope", "nexus.attention", "nexus.buffer"]
 PARTS = ["nexus.scorers", "nexus.allocators", "nexus.samplers", "nexus.compensators"]
 COMPOSED = ["nexus.methods", "nexus.evict", "nexus.decode", "nexus.programs", "nexus.generate"]
+LOADING = ["nexus.models.load", "nexus.models.tokenizer", "nexus.models.chat"]
 OUTSIDE = ["experiments", "configs", "launch", "ml_collections"]
 CLOSED = [
     ("nexus", OUTSIDE),
     *[(room, [*PARTS, *COMPOSED, "nexus.models", "nexus.tasks"]) for room in CORE],
-    *[(room, [*COMPOSED, "nexus.models", "nexus.tasks"]) for room in PARTS],
+    *[(room, [*COMPOSED, *LOADING, "nexus.tasks"]) for room in PARTS],
     (
         "nexus.methods",
         ["nexus.evict", "nexus.decode", "nexus.programs", "nexus.generate", "nexus.models", "nexus.tasks"],

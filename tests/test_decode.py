@@ -98,7 +98,7 @@ def test_padding_is_never_seen(case):
         row[: len(text)] = text
     lengths = jnp.asarray([len(t) for t in texts], jnp.int32)
     poisoned.buffer, poisoned.hidden = prefill_program(poisoned).run(
-        poisoned.model.params, poisoned.buffer, jnp.asarray(tokens), lengths
+        poisoned.params, poisoned.buffer, jnp.asarray(tokens), lengths
     )
     for row in (0, 2):
         for a, b in zip(clean.kept()[row], poisoned.kept()[row], strict=True):
@@ -141,11 +141,11 @@ def test_nothing_crosses_to_the_host_inside(case):
     tokens, lengths = jnp.zeros((tiny.BATCH, 8192), jnp.int32), jnp.asarray([30, 4, 17], jnp.int32)
     done, limit, end, cold = jnp.zeros(tiny.BATCH, bool), jnp.int32(20), jnp.asarray([-2], jnp.int32), jnp.float32(0)
     with jax.transfer_guard("disallow"):
-        buf, hidden = prefill.run(s.model.params, s.buffer, tokens, lengths)
+        buf, hidden = prefill.run(s.params, s.buffer, tokens, lengths)
         state = decode.Decoding(buffer=buf, hidden=hidden, done=done, rng=s.rng)
-        state, _ = generate.run(s.model.params, state, limit, end, cold)
+        state, _ = generate.run(s.params, state, limit, end, cold)
         with pytest.raises(Exception, match="[Dd]isallowed host-to-device transfer"):
-            generate.run(s.model.params, state, np.int32(20), end, cold)
+            generate.run(s.params, state, np.int32(20), end, cold)
 
 
 def test_keys_are_stored_unrotated_only_for_cache_positions():
@@ -169,7 +169,7 @@ def test_a_row_that_is_done_stays_as_it_was():
     generate = programs.generate(tiny.CFG, s.method, s.layout, 128, tiny.EVERY, tiny.BATCH, 1)
     done = jnp.asarray([True, False, False])
     state = decode.Decoding(buffer=s.buffer, hidden=s.hidden, done=done, rng=s.rng)
-    state, tokens = generate.run(s.model.params, state, jnp.int32(10), jnp.asarray([-2], jnp.int32), jnp.float32(0))
+    state, tokens = generate.run(s.params, state, jnp.int32(10), jnp.asarray([-2], jnp.int32), jnp.float32(0))
     tokens = np.asarray(tokens)
     assert (tokens[0] == EMPTY).all() and (tokens[1:, :10] != EMPTY).all() and (tokens[1:, 10:] == EMPTY).all()
     np.testing.assert_array_equal(state.buffer.seen, [9, 19, 19])

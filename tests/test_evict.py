@@ -55,7 +55,7 @@ def filled(method: Method, tail: list[int], aux: tuple[str, ...] = (), dtype: st
 
 
 def cut(method: Method, buf):
-    return jax.jit(lambda b: evict.evict(method, b))(buf)
+    return jax.jit(lambda b: evict.evict(method, {"method": {}}, b))(buf)
 
 
 def positions(buf, b: int) -> list[list[int]]:

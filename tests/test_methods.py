@@ -49,7 +49,7 @@ def test_the_window_is_protected_by_the_rows_that_have_one():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (("snap", {}), KeyError, "method 'snap'; did you mean 'snapkv'.*known: full, random"),
+        (("snap", {}), KeyError, "method 'snap' is not known \\(did you mean 'snapkv'.*known: full, random"),
         (("nothing-like-it", {}), KeyError, "known: full, random"),
         (("knorm", {"window": 3}), KeyError, "has no option 'window'; known: allocator"),
         (("full", {"allocator": "global"}), KeyError, "has no option 'allocator'; known: none"),

@@ -62,4 +62,4 @@ def test_a_program_takes_no_other_shape():
     s = tiny.session(tiny.build("snapkv"))
     program = programs.prefill(tiny.CFG, s.method, s.layout, tiny.CHUNK, True, tiny.BATCH, 8192)
     with np.testing.assert_raises(TypeError):
-        program.run(s.model.params, s.buffer, jnp.zeros((tiny.BATCH, 64), jnp.int32), jnp.zeros(tiny.BATCH, jnp.int32))
+        program.run(s.params, s.buffer, jnp.zeros((tiny.BATCH, 64), jnp.int32), jnp.zeros(tiny.BATCH, jnp.int32))

@@ -79,10 +79,11 @@ def _timed(run: Callable[[KVBuffer], jax.Array], buffer: KVBuffer, scale: float,
 
 def chunk_step(bench: Bench, batch: int) -> Measure:
     """Milliseconds of one chunk of a prompt through the whole model."""
-    chunk, params = bench.cfg.chunks[0], bench.model.params
+    chunk = bench.cfg.chunks[0]
     tokens, length = jnp.asarray(bench.prompts(batch, chunk), jnp.int32), jnp.full((batch,), chunk, jnp.int32)
 
     def program(method: Method, layout: Layout) -> Callable[[KVBuffer], jax.Array]:
+        params = decode.with_weights(bench.model.config, method, bench.model.params)
         feed = programs.feed(bench.model.config, method, layout, chunk, batch, chunk)
         return lambda buffer: feed.run(params, buffer, tokens, length)[1]
 
@@ -91,9 +92,10 @@ def chunk_step(bench: Bench, batch: int) -> Measure:
 
 def decode_step(bench: Bench, batch: int) -> Measure:
     """Milliseconds of one decoded token, logits included."""
-    cfg, params, steps = bench.model.config, bench.model.params, bench.cfg.evict_every
+    cfg, steps = bench.model.config, bench.cfg.evict_every
 
     def program(method: Method, layout: Layout) -> Callable[[KVBuffer], jax.Array]:
+        params = decode.with_weights(cfg, method, bench.model.params)
         step = programs.generate(cfg, method, layout, steps, 0, batch, 1)
         numbers = jnp.int32(steps), jnp.asarray([-2], jnp.int32), jnp.float32(0)  # no token ends it
 

@@ -7,8 +7,6 @@ Parameters, stacked over layers and scanned; every matrix is [in, out], so that 
     embed [V,D]   final_norm [D]   head [D,V] (untied models only)
     blocks: attn_norm [L,D]  wqkv [L,D,(N+2K)*H]  wo [L,N*H,D]  ffn_norm [L,D]  w_gate_up [L,D,2F]  w_down [L,F,D]
             bqkv [L,(N+2K)*H] (qkv_bias)   q_norm k_norm [L,H] (qk_norm)
-`unstack` turns `blocks` into a tuple of layers, which `forward` unrolls: on CPU a scan copies each layer's weights
-before it uses them, which hardly matters beside a chunk of tokens but is felt when one token is decoded.
 Query head n belongs to kv head n // G.
 """
 
@@ -100,21 +98,9 @@ def forward(
         return block.apply({"params": weights}, x, functools.partial(attend_fn, layer, state)), None
 
     carry = (jnp.take(params["embed"], tokens, axis=0), state)
-    if isinstance(params["blocks"], tuple):
-        for layer, weights in enumerate(params["blocks"]):
-            carry, _ = layer_step(carry, (jnp.int32(layer), weights))
-    else:
-        layers = jnp.arange(cfg.num_layers, dtype=jnp.int32)
-        carry, _ = jax.lax.scan(layer_step, carry, (layers, params["blocks"]))
-    x, state = carry
+    layers = jnp.arange(cfg.num_layers, dtype=jnp.int32)
+    (x, state), _ = jax.lax.scan(layer_step, carry, (layers, params["blocks"]))
     return rms_norm(x, params["final_norm"], cfg.rms_eps), state
-
-
-def unstack(cfg: ModelConfig, params: Params) -> Params:
-    """The same parameters with `blocks` as a tuple of L layers (new arrays; the other entries are shared)."""
-    stacked = params["blocks"].items()
-    layers = tuple({name: weight[layer] for name, weight in stacked} for layer in range(cfg.num_layers))
-    return params | {"blocks": layers}
 
 
 def logits(cfg: ModelConfig, params: Params, hidden: jax.Array) -> jax.Array:

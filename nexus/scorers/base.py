@@ -3,6 +3,7 @@
 A scorer is a frozen dataclass: its hyper-parameters are the fields and it has no other state. What it must remember
 between calls lives in the buffer: numbers of an entry in columns named by `aux`, numbers of a layer in `init_state`.
 
+    weights   what it needs of the model or of training        once per session
     write     numbers an entry is born with                    inside the layer scan, while the chunk is written
     observe   look at the chunk's queries and attention         inside the layer scan, after attention
     score     one float32 per candidate, higher = keep          after the layer scan, at an eviction
@@ -21,6 +22,7 @@ from jax import lax
 
 from nexus import attention
 from nexus import buffer as kv
+from nexus.models.config import ModelConfig
 from nexus.shapes import Layout
 
 
@@ -42,6 +44,7 @@ class Call:
     tail_k: jax.Array  # [B,K,C,H] of this layer, this chunk included
     tail_pos: jax.Array  # [B,C]
     rng: jax.Array  # [B] typed keys, folded by eviction
+    weights: Any  # the layer's share of `Scorer.weights`
 
     def add_received(self, table: jax.Array, tail: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Adds the attention every entry received from this chunk, mean over G: table [B,E], tail [B,K,C]."""
@@ -59,6 +62,7 @@ class Entries:
 
     buffer: kv.KVBuffer
     cand: kv.Candidates
+    weights: Any = None  # of `Scorer.weights`, leaves [L,...]
 
     @property
     def pos(self) -> jax.Array:
@@ -163,6 +167,13 @@ class Scorer:
 
     def check(self, budget: int, layout: Layout) -> None:
         """Raises ValueError when the fields do not fit the budget or the model."""
+
+    def weights(self, cfg: ModelConfig, params: Any) -> Any:
+        """Arrays it computes from the model's parameters, or loads: a pytree whose leaves lead with L.
+
+        Called once per session, and abstractly for shapes. Raises ValueError for a model they do not fit.
+        """
+        return {}
 
     def init_state(self, layout: Layout, batch: int) -> Any:
         """What it remembers per layer: a pytree of arrays [L,B,...]."""
