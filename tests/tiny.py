@@ -42,6 +42,19 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in met
 }
 
 
+# method -> the oracle's score, from the scorer's fields. A method that is not here (its draws or its selection are not
+# the stream's) has its oracle in the test of its own part.
+SCORES: dict[str, Any] = {
+    "full": lambda scorer: None,
+    "streaming_llm": lambda scorer: oracle.recency,
+    "knorm": lambda scorer: oracle.key_norm,
+    "keydiff": lambda scorer: oracle.key_difference,
+    "tova": lambda scorer: oracle.last_query,
+    "snapkv": lambda scorer: oracle.snapkv(scorer.window, scorer.kernel, scorer.pool),
+    "h2o": lambda scorer: oracle.accumulated,
+}
+
+
 @functools.cache
 def model(cfg: ModelConfig = CFG) -> Model:
     params = init_params(cfg, jax.random.key(7))
@@ -84,12 +97,8 @@ def logits(s: Session) -> np.ndarray:
 
 def rules(method: Method) -> oracle.Rules:
     """A method in the oracle's words."""
-    named = {"streaming_llm": oracle.recency, "knorm": oracle.key_norm, "keydiff": oracle.key_difference,
-             "h2o": oracle.accumulated, "tova": oracle.last_query, "full": None}  # fmt: skip
-    scorer = method.scorer
-    score = oracle.snapkv(scorer.window, scorer.kernel, scorer.pool) if method.name == "snapkv" else named[method.name]
     return oracle.Rules(
-        score=score, budget=method.budget, pool=method.allocator.name, num_sinks=method.num_sinks, recent=method.recent,
+        score=SCORES[method.name](method.scorer), budget=method.budget, pool=method.allocator.name, num_sinks=method.num_sinks, recent=method.recent,
         min_per_head=method.min_per_head, positions=method.positions,
     )  # fmt: skip
 
