@@ -98,8 +98,8 @@ def logits(s: Session) -> np.ndarray:
 def rules(method: Method) -> oracle.Rules:
     """A method in the oracle's words."""
     return oracle.Rules(
-        score=SCORES[method.name](method.scorer), budget=method.budget, pool=method.allocator.name, num_sinks=method.num_sinks, recent=method.recent,
-        min_per_head=method.min_per_head, positions=method.positions,
+        score=SCORES[method.name](method.scorer), budget=method.budget, pool=method.allocator.name,
+        num_sinks=method.num_sinks, recent=method.recent, min_per_head=method.min_per_head, positions=method.positions,
     )  # fmt: skip
 
 
