@@ -84,11 +84,12 @@ class Block(nn.Module):
 
 
 def forward(
-    cfg: ModelConfig, params: Params, tokens: jax.Array, attend_fn: AttendFn, state: Any
+    cfg: ModelConfig, params: Params, tokens: jax.Array, attend_fn: AttendFn, state: Any, *, remat: bool = False
 ) -> tuple[jax.Array, Any]:
     """tokens int32 [B,T] -> (hidden [B,T,D] after the final norm, state after the last layer).
 
-    An id beyond the vocabulary gives NaN, not the last row of the embedding.
+    An id beyond the vocabulary gives NaN, not the last row of the embedding. remat: a backward pass keeps what enters a
+    layer and computes the layer again.
     """
     block = Block(cfg)
 
@@ -99,7 +100,7 @@ def forward(
 
     carry = (jnp.take(params["embed"], tokens, axis=0), state)
     layers = jnp.arange(cfg.num_layers, dtype=jnp.int32)
-    (x, state), _ = jax.lax.scan(layer_step, carry, (layers, params["blocks"]))
+    (x, state), _ = jax.lax.scan(jax.checkpoint(layer_step) if remat else layer_step, carry, (layers, params["blocks"]))
     return rms_norm(x, params["final_norm"], cfg.rms_eps), state
 
 
