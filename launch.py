@@ -25,7 +25,7 @@ from experiments.plan import ConfigError
 from nexus import record
 from nexus.fetch import FetchError
 
-EXPERIMENTS = ("evaluate", "benchmark")
+EXPERIMENTS = ("evaluate", "benchmark", "train", "train_judgeq", "calibrate_heads")
 NOT_RUN = ("__init__", "base")  # files of configs/ that are no experiment
 REFUSED = (AttributeError, KeyError, TypeError, ValueError, OSError, flags.Error)  # what a wrong command line raises
 

@@ -9,9 +9,10 @@ to lose.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ml_collections import config_dict
 from experiments import plan, report, rows
 from experiments.plan import Cell
 from experiments.progress import Progress
-from nexus import generate, record
+from nexus import decode, generate, record
 from nexus.models.load import Model, load_model
 from nexus.models.tokenizer import Tokenizer
 from nexus.tasks import prepare
@@ -62,10 +63,11 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
 
     # --- model and examples ------------------------------------------------------------------------------------------
     model = _load(config)
+    _check_weights(config, model, cells)
     wanted = itertools.product(config.eval.tasks, config.eval.lengths)
     examples = {(task, length): _examples(config, model, task, length) for task, length in wanted}
     record.open_workdir(workdir, config.to_dict())  # only now: a refused model or length claims no folder
-    environment = _start(workdir)
+    environment = record.start_process(workdir)
     fields = rows.shared_fields(config, model, environment["git_commit"])
     this = Run(config=config, workdir=workdir, model=model, settings=settings, fields=fields)
 
@@ -87,7 +89,7 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
                 below_floor.add(_task(row))
 
     # --- report ------------------------------------------------------------------------------------------------------
-    _finish(workdir, environment, time.monotonic() - started)
+    record.finish_process(workdir, environment, time.monotonic() - started)
     print(report.write(workdir), flush=True)
 
 
@@ -161,6 +163,20 @@ def _load(config: config_dict.FrozenConfigDict) -> Model:
     return model
 
 
+def _check_weights(config: config_dict.FrozenConfigDict, model: Model, cells: list[Cell]) -> None:
+    """Raises plan.ConfigError where methods need trained or calibrated numbers that this model does not have."""
+    shapes = jax.eval_shape(lambda: model.params)
+    missing: dict[str, str] = {}
+    for cell in {(cell.method, cell.budget): cell for cell in cells}.values():
+        try:
+            jax.eval_shape(functools.partial(decode.with_weights, model.config, plan.build(config, cell)), shapes)
+        except (ValueError, FileNotFoundError) as error:
+            missing.setdefault(cell.method, f"method {cell.method!r}: {error}")
+    if missing:
+        others = [name for name in config.eval.methods if name not in missing]
+        raise plan.ConfigError("; ".join(missing.values()) + f" -- without them: methods={','.join(others)}")
+
+
 def _examples(config: config_dict.FrozenConfigDict, model: Model, task: str, length: int) -> list[Example]:
     """The samples of a task. Raises plan.ConfigError if they do not fit into the length."""
     ev = config.eval
@@ -180,17 +196,3 @@ def _task(row: Row) -> tuple[str, int]:
 
 def _key(row: Row) -> tuple[int, str, int, str]:
     return row["length"], row["method"], row["budget"], row["task"]
-
-
-def _start(workdir: Path) -> Row:
-    """Adds this process to env.json: a continued run lists them all."""
-    environment = record.environment() | {"wall_s": None}
-    path = workdir / "env.json"
-    earlier: Iterable[Row] = record.read_json(path)["runs"] if path.exists() else []
-    record.write_json(path, {"runs": [*earlier, environment]})
-    return environment
-
-
-def _finish(workdir: Path, environment: Row, seconds: float) -> None:
-    earlier = record.read_json(workdir / "env.json")["runs"][:-1]
-    record.write_json(workdir / "env.json", {"runs": [*earlier, environment | {"wall_s": round(seconds, 1)}]})

@@ -23,6 +23,7 @@ from jax import lax
 MASKED = -1e30  # finite: (-inf) - (-inf) would be NaN in a row without any live entry
 
 Rotate = Callable[[jax.Array, jax.Array], jax.Array]  # keys [..., S, H], index in the segment [..., S] -> keys
+Reduce = Callable[[jax.Array], jax.Array]  # weighted probabilities [..., R, S] -> [..., J, S]
 
 
 class Partial(NamedTuple):
@@ -270,10 +271,18 @@ def table_softmax(q: jax.Array, q_pos: jax.Array, k: jax.Array, pos: jax.Array, 
     return _one_by_one(head, q, _for_heads(q_pos, q.shape[1]), segments.start, segments.count)
 
 
-def add_table_columns(acc: jax.Array, queries: Queries, k: jax.Array, pos: jax.Array, segments: Segments) -> jax.Array:
+def add_table_columns(
+    acc: jax.Array,
+    queries: Queries,
+    k: jax.Array,
+    pos: jax.Array,
+    segments: Segments,
+    reduce: Reduce | None = None,
+) -> jax.Array:
     """Adds to acc [B,E,J] the attention each row of these K heads receives, summed in J equal groups of the R queries.
 
-    J = 1 sums over all queries; J = G keeps query groups apart. One block of columns at a time: never [T,S] for all S.
+    J = 1 sums over all queries; J = G keeps query groups apart; `reduce` takes the place of these sums. One block of
+    columns at a time: never [T,S] for all S.
     """
     rows, J = k.shape[1], acc.shape[2]
     size = min(ONE_BY_ONE, rows)
@@ -286,7 +295,7 @@ def add_table_columns(acc: jax.Array, queries: Queries, k: jax.Array, pos: jax.A
             kb = lax.dynamic_slice(k, (b, first, 0), (1, size, k.shape[2]))[0]
             pb = lax.dynamic_slice(pos, (b, first), (1, size))[0]
             p = probabilities(q, q_pos, weight, maximum, total, kb, pb, live)
-            new = p.reshape(J, -1, size).sum(axis=1).T
+            new = (p.reshape(J, -1, size).sum(axis=1) if reduce is None else reduce(p)).T
             old = lax.dynamic_slice(acc, (b, first, 0), (1, size, J))
             return lax.dynamic_update_slice(acc, old + new[None], (b, first, 0))
 
@@ -298,9 +307,11 @@ def add_table_columns(acc: jax.Array, queries: Queries, k: jax.Array, pos: jax.A
     return lax.scan(head, acc, xs)[0]
 
 
-def tail_columns(queries: Queries, k: jax.Array, tail_pos: jax.Array, groups: int) -> jax.Array:
-    """The same for the tail: k [B,K,C,H], tail_pos [B,C] -> [B,K,C,J] with J = groups."""
+def tail_columns(
+    queries: Queries, k: jax.Array, tail_pos: jax.Array, groups: int, reduce: Reduce | None = None
+) -> jax.Array:
+    """The same for the tail: k [B,K,C,H], tail_pos [B,C] -> [B,K,C,J] with J = groups, or as `reduce` gives."""
     q_pos, weight, pos = queries.pos[:, None], queries.weight[:, None], tail_pos[:, None]
     p = probabilities(queries.q, q_pos, weight, queries.maximum, queries.total, k, pos, pos >= 0)  # [B,K,R,C]
     B, K, _, C = p.shape
-    return jnp.moveaxis(p.reshape(B, K, groups, -1, C).sum(axis=3), 2, 3)
+    return jnp.moveaxis(p.reshape(B, K, groups, -1, C).sum(axis=3) if reduce is None else reduce(p), 2, 3)

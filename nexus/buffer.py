@@ -29,8 +29,8 @@ from nexus.shapes import EMPTY, Layout
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["k", "v", "pos", "start", "count", "aux", "tail_k", "tail_v", "tail_pos", "tail_aux", "fill", "state",
-                 "memory", "seen", "events", "rng"],
+    data_fields=["k", "v", "pos", "start", "count", "aux", "token", "tail_k", "tail_v", "tail_pos", "tail_aux",
+                 "tail_token", "fill", "state", "memory", "seen", "events", "rng"],
     meta_fields=["layout"],
 )  # fmt: skip
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,10 +44,12 @@ class KVBuffer:
     start: jax.Array  # [B,L,K] int32, first row of each segment
     count: jax.Array  # [B,L,K] int32, live rows of each segment
     aux: dict[str, jax.Array]  # name -> [B,E] float32, owned by the scorer, moves with the row
+    token: dict[str, jax.Array]  # name -> [B,M,...], once per token: the first head's rows (unequal heads: [B,0,...])
     tail_k: jax.Array  # [L,B,K,C,H]
     tail_v: jax.Array  # [L,B,K,C,H]
     tail_pos: jax.Array  # [B,C] int32, the same for all layers and heads
     tail_aux: dict[str, jax.Array]  # name -> [L,B,K,C] float32
+    tail_token: dict[str, jax.Array]  # name -> [B,C,...]
     fill: jax.Array  # [] int32, next free column of the tail
     state: Any  # pytree [L,B,...], per-layer state of the scorer
     memory: Any  # pytree [L,B,...], per-layer state of the compensator
@@ -69,6 +71,7 @@ def init(
     batch: int,
     *,
     aux: tuple[str, ...] = (),
+    token: dict[str, jax.ShapeDtypeStruct] | None = None,
     state: Any = None,
     memory: Any = None,
     rng: jax.Array | None = None,
@@ -77,6 +80,7 @@ def init(
 
     Args:
         aux: names of the scorer's per-row numbers.
+        token: shape and dtype of what is kept once per token for all layers and heads, by name.
         state, memory: per-layer pytrees [L,B,...] of scorer and compensator.
         rng: typed PRNG keys [B], one per sequence, so that a sequence draws the same alone and in a batch.
     """
@@ -85,6 +89,7 @@ def init(
     if rng is None:
         rng = jax.random.split(jax.random.key(0), batch)
     starts = jnp.arange(layout.owners, dtype=jnp.int32) // layout.pool_heads * layout.pool_rows
+    tokens = lambda n: {name: jnp.zeros((batch, n, *x.shape), x.dtype) for name, x in (token or {}).items()}  # noqa: E731
     return KVBuffer(
         layout=layout,
         k=jnp.zeros((batch, E, H), dtype),
@@ -93,10 +98,12 @@ def init(
         start=jnp.tile(starts.reshape(1, L, K), (batch, 1, 1)),
         count=jnp.zeros((batch, L, K), jnp.int32),
         aux={name: jnp.zeros((batch, E), jnp.float32) for name in aux},
+        token=tokens(_token_rows(layout)),
         tail_k=jnp.zeros((L, batch, K, C, H), dtype),
         tail_v=jnp.zeros((L, batch, K, C, H), dtype),
         tail_pos=jnp.full((batch, C), EMPTY, jnp.int32),
         tail_aux={name: jnp.zeros((L, batch, K, C), jnp.float32) for name in aux},
+        tail_token=tokens(C),
         fill=jnp.zeros((), jnp.int32),
         state={} if state is None else state,
         memory={} if memory is None else memory,
@@ -104,6 +111,11 @@ def init(
         events=jnp.zeros((batch,), jnp.int32),
         rng=rng,
     )
+
+
+def _token_rows(layout: Layout) -> int:
+    """Rows of `token`: those of a head where all heads are equally long."""
+    return layout.budget if layout.dense else 0
 
 
 def append(tail: jax.Array, layer: jax.Array, new: jax.Array, fill: jax.Array) -> jax.Array:
@@ -122,11 +134,12 @@ def grow_tail(buffer: KVBuffer, layout: Layout) -> KVBuffer:
     return dataclasses.replace(
         buffer, layout=layout, tail_k=grow(buffer.tail_k, 3), tail_v=grow(buffer.tail_v, 3),
         tail_pos=grow(buffer.tail_pos, 1, EMPTY), tail_aux={name: grow(x, 3) for name, x in buffer.tail_aux.items()},
+        tail_token={name: grow(x, 1) for name, x in buffer.tail_token.items()},
     )  # fmt: skip
 
 
 def of_layer(tree: Any, layer: jax.Array) -> Any:
-    """The slice of one layer of a pytree stacked over layers."""
+    """The slice of one layer of a pytree stacked over layers; a leaf [1,...] is shared by all layers."""
     return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, layer, keepdims=False), tree)
 
 
@@ -213,8 +226,14 @@ def gather(cand: Candidates, table: jax.Array, tail: jax.Array) -> jax.Array:
 # --- keeping -----------------------------------------------------------------------------------------------------
 
 
-def repack(buffer: KVBuffer, cand: Candidates, keep: jax.Array) -> KVBuffer:
-    """Keeps the candidates where keep [B,P,n] is true, at most the layout's pool rows each; the tail is empty again."""
+def repack(
+    buffer: KVBuffer, cand: Candidates, keep: jax.Array, fresh: dict[str, jax.Array] | None = None
+) -> KVBuffer:
+    """Keeps the candidates where keep [B,P,n] is true, at most the layout's pool rows each; the tail is empty again.
+
+    fresh: new values [B,P,n] of columns of aux, in the place of the buffer's.
+    """
+    fresh = fresh or {}
     layout = cand.layout
     B, P, n = keep.shape
     rows = layout.pool_rows
@@ -242,12 +261,24 @@ def repack(buffer: KVBuffer, cand: Candidates, keep: jax.Array) -> KVBuffer:
         pos=flat(sel.pos),
         start=(ends[..., :-1] + base).reshape(shape),
         count=jnp.diff(ends, axis=-1).reshape(shape),
-        aux={name: flat(gather(sel, x, buffer.tail_aux[name])) for name, x in buffer.aux.items()},
+        aux={name: flat(take(fresh[name]) if name in fresh else gather(sel, x, buffer.tail_aux[name]))
+             for name, x in buffer.aux.items()},
+        token={name: _chosen_tokens(sel, x, buffer.tail_token[name]) for name, x in buffer.token.items()},
         tail_k=buffer.tail_k[..., : layout.tail, :],
         tail_v=buffer.tail_v[..., : layout.tail, :],
         tail_aux={name: x[..., : layout.tail] for name, x in buffer.tail_aux.items()},
+        tail_token={name: x[:, : layout.tail] for name, x in buffer.tail_token.items()},
         **_emptied(buffer) | {"tail_pos": jnp.full((B, layout.tail), EMPTY, jnp.int32)},
     )
+
+
+def _chosen_tokens(sel: Candidates, table: jax.Array, tail: jax.Array) -> jax.Array:
+    """`token` after a cut: what the first head holds, whose rows are the first of the table; [B,M,...]."""
+    if not sel.layout.dense:
+        return table[:, :0]
+    b = jnp.arange(table.shape[0])[:, None]
+    in_table = sel.in_table[:, 0].reshape(*sel.in_table[:, 0].shape, *(1,) * (table.ndim - 2))
+    return jnp.where(in_table, table[b, jnp.minimum(sel.row[:, 0], table.shape[1] - 1)], tail[b, sel.column[:, 0]])
 
 
 def _emptied(buffer: KVBuffer) -> dict[str, Any]:
@@ -292,6 +323,10 @@ def commit(buffer: KVBuffer) -> KVBuffer:
     tail_pos = jnp.broadcast_to(buffer.tail_pos[None], (owners, *buffer.tail_pos.shape))
     tails = (*map(by_owner, (buffer.tail_k, buffer.tail_v)), tail_pos, jax.tree.map(by_owner, buffer.tail_aux))
     k, v, pos, aux = lax.fori_loop(0, buffer.pos.shape[0], one, (buffer.k, buffer.v, buffer.pos, buffer.aux))
+    behind = buffer.count[:, 0, 0, None] + jnp.arange(layout.tail)
+    at = jnp.where(jnp.arange(layout.tail) < new[:, None], behind, M)
+    b = jnp.arange(at.shape[0])[:, None]
+    token = {name: x.at[b, at].set(buffer.tail_token[name], mode="drop") for name, x in buffer.token.items()}
     return dataclasses.replace(
-        buffer, k=k, v=v, pos=pos, aux=aux, count=buffer.count + new[:, None, None], **_emptied(buffer)
+        buffer, k=k, v=v, pos=pos, aux=aux, token=token, count=buffer.count + new[:, None, None], **_emptied(buffer)
     )

@@ -27,6 +27,7 @@ from nexus.models import transformer
 from nexus.models.config import ModelConfig
 from nexus.scorers.base import Call
 from nexus.shapes import EMPTY, Layout
+from nexus.side import Side
 
 
 def with_weights(cfg: ModelConfig, method: Method, params: Any) -> Any:
@@ -35,12 +36,34 @@ def with_weights(cfg: ModelConfig, method: Method, params: Any) -> Any:
 
 
 def init_buffer(method: Method, layout: Layout, batch: int, rng: jax.Array | None = None) -> kv.KVBuffer:
-    """An empty buffer with the columns and states of the method's parts. rng: typed keys [B]."""
-    method.scorer.check(layout.budget, layout)
+    """An empty buffer with the columns and states of the method's parts. rng: typed keys [B].
+
+    Raises ValueError when the parts do not fit each other or the layout.
+    """
+    scorer = method.scorer
+    scorer.check(layout.budget, layout)
+    if scorer.one_set and not (layout.dense and method.sampler.in_step):
+        raise ValueError(
+            f"method {method.name!r} keeps one set of tokens in all heads: it needs allocator 'per_head' and sampler "
+            f"'top' or share_heads=True, got {method.allocator.name!r} and {method.sampler.name!r}"
+        )
     return kv.init(
-        layout, batch, aux=tuple(method.scorer.aux), state=method.scorer.init_state(layout, batch),
-        memory=method.compensator.init_memory(layout, batch), rng=rng,
+        layout, batch, aux=tuple(scorer.aux), token={name: _token(name, layout) for name in scorer.token},
+        state=scorer.init_state(layout, batch), memory=method.compensator.init_memory(layout, batch), rng=rng,
     )  # fmt: skip
+
+
+def _token(name: str, layout: Layout) -> jax.ShapeDtypeStruct:
+    """Shape of what is kept once per token: its id, or what came into the last layer when it was read."""
+    shapes: dict[str, tuple[tuple[int, ...], str]] = {"id": ((), "int32"), "last_input": ((layout.dim,), layout.dtype)}
+    return jax.ShapeDtypeStruct(*shapes[name])
+
+
+def cut(cfg: ModelConfig, method: Method, params: Any, buf: kv.KVBuffer, layout: Layout | None = None) -> kv.KVBuffer:
+    """An eviction (see `evict.evict`), with the scorer's look at the model before it."""
+    with jax.named_scope("look"):
+        buf, looked = method.scorer.look(Side(cfg=cfg, params=params, buffer=buf))
+    return evict(method, params, buf, layout, looked)
 
 
 # --- one chunk ---------------------------------------------------------------------------------------------------
@@ -72,15 +95,27 @@ def chunk_step(
         seen=buf.seen + valid.sum(axis=1, dtype=jnp.int32),
     )
     attend = functools.partial(
-        _attend, cfg, method, params["method"], buf, pos, columns, _rotations(cfg, method, buf, pos, columns)
+        _attend, cfg, method, params["method"], buf, pos, columns, _rotations(cfg, method, buf, pos, columns), tokens
     )
-    carry = (buf.tail_k, buf.tail_v, buf.tail_aux, buf.aux, buf.state)
-    hidden, carry = transformer.forward(cfg, params, tokens, attend, carry)
-    tail_k, tail_v, tail_aux, aux, state = carry
+    tail_token = _write_token(buf.tail_token, "id", tokens, pos, buf.fill)
+    carry = (buf.tail_k, buf.tail_v, buf.tail_aux, tail_token, buf.aux, buf.state)
+    hidden, carry = transformer.forward(cfg, params, tokens, attend, carry, entering=True)
+    tail_k, tail_v, tail_aux, tail_token, aux, state = carry
     buf = dataclasses.replace(
-        buf, tail_k=tail_k, tail_v=tail_v, tail_aux=tail_aux, aux=aux, state=state, fill=buf.fill + T
-    )
+        buf, tail_k=tail_k, tail_v=tail_v, tail_aux=tail_aux, tail_token=tail_token, aux=aux, state=state,
+        fill=buf.fill + T,
+    )  # fmt: skip
     return buf, hidden
+
+
+def _write_token(
+    tail: dict[str, jax.Array], name: str, new: jax.Array, pos: jax.Array, fill: jax.Array
+) -> dict[str, jax.Array]:
+    """`tail_token` with new [B,T,...] at columns fill.., 0 for padding; as it is where the scorer does not want it."""
+    if name not in tail:
+        return tail
+    new = jnp.where((pos >= 0).reshape(*pos.shape, *(1,) * (new.ndim - 2)), new, 0).astype(tail[name].dtype)
+    return tail | {name: lax.dynamic_update_slice(tail[name], new, (0, fill, *(0,) * (new.ndim - 2)))}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,10 +153,12 @@ def _heads(cos_sin: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
 
 
 def _attend(
-    cfg, method: Method, weights, buf: kv.KVBuffer, pos, columns: int, rot: _Rotations, layer, carry, q, k, v, x
+    cfg, method: Method, weights, buf: kv.KVBuffer, pos, columns: int, rot: _Rotations, tokens, layer, carry, q, k, v,
+    x, entering,
 ):  # fmt: skip
     """One layer's attention over table and tail; the injected `attend_fn` of the model. Shapes as in transformer.py."""
-    tail_k, tail_v, tail_aux, aux, state = carry
+    tail_k, tail_v, tail_aux, tail_token, aux, state = carry
+    tail_token = _write_token(tail_token, "last_input", entering, pos, buf.fill)  # the last layer's is what remains
     segments = kv.segments(buf, layer)
     cos, sin = rot.query(segments.count)  # [B,1|K,T,H/2]
     q = attention.fold(rope.rotate(q, cos[:, :, None], sin[:, :, None]) * (1 / math.sqrt(cfg.head_dim)))
@@ -147,13 +184,14 @@ def _attend(
         call = Call(
             layer=layer, q=q, k=k, v=v, x=x, pos=pos, groups=layout.num_groups, softmax=part, table_k=buf.k,
             table_pos=buf.pos, segments=segments, tail_k=layer_k, tail_pos=tail_pos, rng=buf.rng,
-            weights=kv.of_layer(weights, layer),
+            weights=kv.of_layer(weights, layer), tokens=tokens,
         )  # fmt: skip
         born = method.scorer.write(call)
         unborn = jnp.zeros(k.shape[:3], jnp.float32)
         tail_aux = {name: kv.append(a, layer, born.get(name, unborn), buf.fill) for name, a in tail_aux.items()}
         here, table, tail = method.scorer.observe(call, kv.of_layer(state, layer), aux, kv.of_layer(tail_aux, layer))
-        carry = (tail_k, tail_v, kv.set_layer(tail_aux, layer, tail), table, kv.set_layer(state, layer, here))
+        tail_aux, state = kv.set_layer(tail_aux, layer, tail), kv.set_layer(state, layer, here)
+        carry = (tail_k, tail_v, tail_aux, tail_token, table, state)
     B, K, _, H = q.shape
     return attention.finish(part).reshape(B, K, -1, pos.shape[1], H).astype(v.dtype), carry
 
@@ -179,7 +217,7 @@ def prefill(
     Returns:
         The buffer and the hidden state [B,D] of each row's last token (zeros where length is 0).
     """
-    settle = functools.partial(evict, method, params) if evicting else kv.commit
+    settle = functools.partial(cut, cfg, method, params) if evicting else kv.commit
 
     def body(i, carry):
         buf, last = carry
@@ -233,7 +271,7 @@ def decode(
         fed = jnp.maximum(token, 0)[:, None]
         buf, hidden = chunk_step(cfg, method, params, state.buffer, fed, ~done[:, None], columns=columns)
         if evict_every:
-            buf = _when(buf.fill >= evict_every, functools.partial(evict, method, params), buf)
+            buf = _when(buf.fill >= evict_every, functools.partial(cut, cfg, method, params), buf)
         return Decoding(buffer=buf, hidden=hidden[:, 0], done=done, rng=state.rng), token
 
     def step(state: Decoding, i: jax.Array) -> tuple[Decoding, jax.Array]:

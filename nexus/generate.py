@@ -85,6 +85,7 @@ class Session:
         most = model.config.max_position
         if method.budget > most and not method.full:
             raise ValueError(f"budget {method.budget} is more than model {model.config.name!r} ever holds: {most}")
+        method = dataclasses.replace(method, scorer=method.scorer.bind(model.tokenizer))
         self.model, self.method, self.settings, self.batch = model, method, settings, batch
         self.params = decode.with_weights(model.config, method, model.params)
         self.compile_s, self.peak_bytes, self.prefill_s, self.decode_s = 0.0, 0, 0.0, 0.0

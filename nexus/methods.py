@@ -12,9 +12,19 @@ from collections.abc import Callable
 from typing import Any
 
 from nexus import scorers
-from nexus.allocators import ALLOCATORS, Allocator, Everything, PerHead
+from nexus.allocators import (
+    ALLOCATORS,
+    Adaptive,
+    Allocator,
+    Calibrated,
+    Everything,
+    Global,
+    NormLoss,
+    PerHead,
+    Pyramid,
+)
 from nexus.compensators import Compensator, Nothing
-from nexus.samplers import SAMPLERS, Sampler, Top
+from nexus.samplers import SAMPLERS, Reservoir, Sampler, Top
 from nexus.scorers import Scorer
 from nexus.shapes import Layout
 
@@ -50,6 +60,7 @@ class Method:
             num_layers=cfg.num_layers, num_kv_heads=cfg.num_kv_heads, num_groups=cfg.num_heads // cfg.num_kv_heads,
             head_dim=cfg.head_dim, budget=budget or self.budget, tail=tail,
             pools=self.allocator.pools(cfg.num_layers, cfg.num_kv_heads), dtype=cfg.dtype,
+            dim=getattr(cfg, "dim", 0), vocab_size=getattr(cfg, "vocab_size", 0),
         )  # fmt: skip
 
 
@@ -64,6 +75,7 @@ class Row:
     sampler: Sampler = Top()
     compensator: Compensator = Nothing()
     num_sinks: int = NUM_SINKS
+    min_per_head: int = 0
     recent: Callable[[int, Scorer], int] = lambda budget, scorer: 0  # of budget and scorer
     positions: tuple[str, ...] = ("original",)  # allowed; the first is the default
     differs: str = ""
@@ -89,6 +101,81 @@ ROWS: dict[str, Row] = {
     "h2o": Row(
         title="H2O", paper="2306.14048", scorer=scorers.AccumulatedAttention(),
         recent=lambda budget, scorer: budget // 2, differs=f"{SINKS}; sums averaged over query groups",
+    ),
+    "trimkv": Row(
+        title="TRIM-KV", paper="2512.03324", scorer=scorers.Retention(gates="trimkv"),
+        differs=f"{SINKS}, which do not fade in training either; cut after every chunk",
+    ),
+    "global_retention": Row(
+        title="Make Each Token Count", paper="2605.09649", scorer=scorers.Retention(gates="global_retention"),
+        allocator=Global(), min_per_head=1,
+        differs=f"{SINKS}, which do not fade in training either; 1 entry per head stays; cut after every chunk",
+    ),
+    "laprox": Row(
+        title="LaProx", paper="2605.07234", scorer=scorers.LaProx(), allocator=Global(),
+        recent=lambda budget, scorer: scorer.window, differs=f"{SINKS}; cut again after every chunk",  # type: ignore[attr-defined]
+    ),
+    "criticalkv": Row(
+        title="CriticalKV", paper="2502.03805", scorer=scorers.CriticalKV(),
+        recent=lambda budget, scorer: scorer.window, differs=f"{SINKS}; cut again after every chunk",  # type: ignore[attr-defined]
+    ),
+    "expected_attention": Row(
+        title="Expected Attention", paper="2510.00636", scorer=scorers.ExpectedAttention(),
+        differs="cut again after every chunk, with the statistics of all tokens so far",
+    ),
+    "pyramidkv": Row(
+        title="PyramidKV", paper="2406.02069", scorer=scorers.WindowAttention(window=8, kernel=5), allocator=Pyramid(),
+        recent=lambda budget, scorer: scorer.window,  # type: ignore[attr-defined]
+        differs=f"{SINKS}; exact total; cut again after every chunk, the slope grows with the text",
+    ),
+    "adakv": Row(
+        title="Ada-KV", paper="2407.11550", allocator=Adaptive(),
+        scorer=scorers.WindowAttention(window=32, kernel=7, pool="max", group_first=True),
+        recent=lambda budget, scorer: scorer.window,  # type: ignore[attr-defined]
+        differs=f"{SINKS}; exact total; cut again after every chunk",
+    ),
+    "compresskv": Row(
+        title="CompressKV", paper="2606.24467", scorer=scorers.RetrievalHeads(), allocator=Calibrated(),
+        recent=lambda budget, scorer: scorer.window,  # type: ignore[attr-defined]
+        differs=f"{SINKS}; calibrated on data outside every evaluation; cut again after every chunk",
+    ),
+    "dbudgetkv": Row(
+        title="DBudgetKV / ReFreeKV", paper="2502.16886", scorer=scorers.EvictionOrder(), allocator=NormLoss(),
+        recent=lambda budget, scorer: scorer.window if scorer.order == "attention" else 0,  # type: ignore[attr-defined]
+        differs="the budget is a ceiling; cut again after every chunk",
+    ),
+    "judgeq": Row(
+        title="Judge Q", paper="2509.10798", scorer=scorers.SoftQueries(),
+        recent=lambda budget, scorer: scorer.window,  # type: ignore[attr-defined]
+        differs=f"{SINKS}; cut again after every chunk; pooling and window of SnapKV",
+    ),
+    "counter_causal": Row(
+        title="Counter-causal surprise", paper="2607.27600", scorer=scorers.CounterCausal(),
+        recent=lambda budget, scorer: scorer.gap + 1, differs=SINKS,  # type: ignore[attr-defined]
+    ),
+    "unigram": Row(
+        title="Rare tokens", paper="-", scorer=scorers.Unigram(), differs="a control for counter_causal"
+    ),
+    "kvzip": Row(
+        title="KVzip", paper="2505.23416", scorer=scorers.Replay(), allocator=Global(),
+        differs="streaming: an extension that replays one chunk; the chat template's prefix is replayed as well",
+    ),
+    "nexus_sampling": Row(
+        title="Nexus Sampling", paper="2606.23961", scorer=scorers.BlockWalk(), sampler=Reservoir(share_heads=True),
+        recent=lambda budget, scorer: scorer.unit(budget) + 1,
+        differs="from a draft's equations; blocks of min(64, M / 16); whole sink, previous and current block forced",
+    ),
+    "gkv": Row(
+        title="G-KV", paper="2512.00504", scorer=scorers.GlobalAttention(),
+        recent=lambda budget, scorer: scorer.window, differs=f"{SINKS}; cut again after every chunk",  # type: ignore[attr-defined]
+    ),
+    "rkv": Row(
+        title="R-KV", paper="2505.24133", scorer=scorers.RedundancyAware(),
+        recent=lambda budget, scorer: scorer.window, differs=f"{SINKS}; cut again after every chunk",  # type: ignore[attr-defined]
+    ),
+    "lagkv": Row(
+        title="LagKV", paper="2504.04704", scorer=scorers.LagRelative(),
+        differs="partitions of min(128, M / 4); one is scored once, when the next is complete",
     ),
 }  # fmt: skip
 
@@ -161,7 +248,7 @@ def build(
         compensator=_with(r.compensator, given),
         num_sinks=_count("num_sinks", r.num_sinks if num_sinks is None else num_sinks),
         recent=_count("recent", r.recent(budget, scorer) if recent is None else recent),
-        min_per_head=_count("min_per_head", min_per_head or 0),
+        min_per_head=_count("min_per_head", r.min_per_head if min_per_head is None else min_per_head),
         positions=positions,
     )
     _check_protection(method)
@@ -209,11 +296,15 @@ def _check_protection(m: Method) -> None:
     """More protected entries than slots cannot be kept; refused here, before any model is loaded."""
     if m.full:
         return
-    protected = m.num_sinks + m.recent + m.min_per_head
+    unit = m.scorer.unit(m.budget)
+    sinks, recent = -(-m.num_sinks // unit) * unit, m.recent and m.recent + unit - 1  # at most, in whole units
+    protected = sinks + recent + m.min_per_head
+    m.allocator.check(m.budget, protected)
     if protected > m.budget:
+        blocks = f" in whole blocks of {unit}" if unit > 1 else ""
         raise ValueError(
             f"method {m.name!r}: num_sinks={m.num_sinks} + recent={m.recent} + min_per_head={m.min_per_head} "
-            f"= {protected} protected entries do not fit the budget of {m.budget} slots per head"
+            f"= {protected} protected entries{blocks} do not fit the budget of {m.budget} slots per head"
         )
 
 

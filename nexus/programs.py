@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from nexus import buffer as kv
-from nexus import decode, evict
+from nexus import decode
 from nexus.methods import Method
 from nexus.models import transformer
 from nexus.models.config import ModelConfig
@@ -59,7 +59,7 @@ def feed(cfg: ModelConfig, method: Method, layout: Layout, columns: int, batch: 
 def compress(cfg: ModelConfig, method: Method, source: Layout, target: Layout, batch: int) -> Program:
     """(params, buffer) -> buffer: one eviction into the layout `target`; with target = source it empties the tail."""
     donate = (1,) if source == target else ()  # a smaller buffer cannot take the place of a larger one
-    fn = functools.partial(evict.evict, method, layout=target)
+    fn = functools.partial(decode.cut, cfg, method, layout=target)
     return _compile(fn, donate, cfg, method, _buffer(method, source, batch))
 
 

@@ -165,6 +165,21 @@ def environment(root: Path = ROOT) -> dict[str, Any]:
     }
 
 
+def start_process(workdir: Path) -> dict[str, Any]:
+    """Adds this process to env.json, which lists all that worked in a folder; returns its entry."""
+    entry = environment() | {"wall_s": None}
+    path = workdir / "env.json"
+    earlier = read_json(path)["runs"] if path.exists() else []
+    write_json(path, {"runs": [*earlier, entry]})
+    return entry
+
+
+def finish_process(workdir: Path, entry: Mapping[str, Any], seconds: float) -> None:
+    """Writes how long the process of the last entry took."""
+    earlier = read_json(workdir / "env.json")["runs"][:-1]
+    write_json(workdir / "env.json", {"runs": [*earlier, {**entry, "wall_s": round(seconds, 1)}]})
+
+
 def _installed(name: str) -> bool:
     try:
         importlib.metadata.version(name)

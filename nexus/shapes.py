@@ -32,6 +32,8 @@ class Layout:
     tail: int  # C
     pools: int  # P
     dtype: str = "float32"  # of keys and values
+    dim: int = 0  # D and V of the model, for methods that keep something of a token; 0 where none does
+    vocab_size: int = 0
 
     def __post_init__(self) -> None:
         for name in ("num_layers", "num_kv_heads", "num_groups", "head_dim", "budget", "tail"):

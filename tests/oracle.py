@@ -139,8 +139,12 @@ class Stream:
         self.k = np.zeros((L, K, 0, H))  # before RoPE
         self.v = np.zeros((L, K, 0, H))
         self.queries = [np.zeros((K, cfg.num_heads // K, 0, H)) for _ in range(L)]  # after RoPE
+        self.inputs = [np.zeros((0, cfg.dim)) for _ in range(L)]  # normed attention inputs
         self.keep = np.zeros((L, K, 0), bool)
         self.received = np.zeros((L, K, 0))
+        self.tokens: list[int] = []
+        self.last_input = np.zeros((0, cfg.dim))  # what came into the last layer
+        self.before = self.keep  # what was held when the eviction in progress began
         self.logits = np.zeros(cfg.vocab_size)
 
     def keys(self, layer: int, head: int, at: np.ndarray) -> np.ndarray:
@@ -150,16 +154,21 @@ class Stream:
     def kept(self) -> list[list[np.ndarray]]:
         return [[np.flatnonzero(head) for head in layer] for layer in self.keep]
 
-    def step(self, tokens: list[int]) -> np.ndarray:
-        """Runs tokens through the model against what is kept; logits [T,V]."""
+    def step(self, tokens: list[int] | np.ndarray) -> np.ndarray:
+        """Runs tokens (or embeddings [T,D]) through the model against what is kept; logits [T,V]."""
         cfg, T = self.cfg, len(tokens)
         if not T:
             return np.zeros((0, cfg.vocab_size))
         grow = lambda x: np.concatenate([x, np.zeros((*x.shape[:2], T, *x.shape[3:]), x.dtype)], axis=2)  # noqa: E731
         self.k, self.v, self.keep, self.received = map(grow, (self.k, self.v, self.keep, self.received))
         self.keep[:, :, self.seen :] = True
-        x = self.params["embed"][np.asarray(tokens)]
+        if isinstance(tokens, np.ndarray):
+            x = tokens
+        else:
+            self.tokens, x = [*self.tokens, *tokens], self.params["embed"][np.asarray(tokens)]
         for layer in range(cfg.num_layers):
+            if layer == cfg.num_layers - 1:
+                self.last_input = np.concatenate([self.last_input, x])
             w = {name: value[layer] for name, value in self.params["blocks"].items()}
             x = x + self._attention(layer, w, rms_norm(x, w["attn_norm"], cfg.rms_eps)) @ w["wo"]
             gate, up = np.split(rms_norm(x, w["ffn_norm"], cfg.rms_eps) @ w["w_gate_up"], 2, axis=-1)
@@ -174,6 +183,7 @@ class Stream:
         """h [T,D] -> [T,N*H], query head n on kv head n // G."""
         cfg, T = self.cfg, len(h)
         N, K, H = cfg.num_heads, cfg.num_kv_heads, cfg.head_dim
+        self.inputs[layer] = np.concatenate([self.inputs[layer], h])
         qkv = h @ w["wqkv"] + (w["bqkv"] if cfg.qkv_bias else 0.0)
         q, k, v = (x.reshape(T, -1, H) for x in np.split(qkv, [N * H, (N + K) * H], axis=-1))
         if cfg.qk_norm:
@@ -200,6 +210,7 @@ class Stream:
         r, (L, K, _) = self.rules, self.keep.shape
         if r.score is None:
             return
+        self.before = self.keep.copy()
         heads = [(layer, head) for layer in range(L) for head in range(K)]
         size = {"per_head": 1, "per_layer": K, "global": L * K}[r.pool]
         for i in range(0, L * K, size):

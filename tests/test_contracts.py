@@ -18,6 +18,7 @@ from tests import oracle, tiny
 every_case = pytest.mark.parametrize("case", tiny.CASES)
 EVICTING = [case for case in tiny.CASES if case != "full"]
 LONG = (37, 5, 20)
+DYNAMIC = ("dbudgetkv",)  # the budget is a ceiling: its rule keeps less wherever the attention allows
 
 
 def test_every_row_of_the_table_is_held_to_the_contract():
@@ -45,7 +46,7 @@ def heads(s) -> list[tuple[int, np.ndarray]]:
     return [(b, pos) for b, row in enumerate(s.kept()) for layer in row for pos in layer]
 
 
-@every_case
+@pytest.mark.parametrize("case", [case for case in tiny.CASES if case not in DYNAMIC])
 def test_a_budget_that_holds_everything_is_the_full_cache(case):
     """Output degenerated where the context was about as long as the window (NVIDIA/kvpress#134, #61)."""
     s, full = fed(case, 7, 1, 5), fed("full", 7, 1, 5)
@@ -82,7 +83,8 @@ def test_the_total_is_exact(case):
     pools = tiny.build(case).allocator.pools(L, K)
     for b, n in enumerate(LONG):
         expected = min(n, tiny.BUDGET) * L * K // pools
-        np.testing.assert_array_equal(counts[b].reshape(pools, -1).sum(axis=1), expected)
+        got = counts[b].reshape(pools, -1).sum(axis=1)
+        assert (got <= expected).all() and (case in DYNAMIC or (got == expected).all())
 
 
 @pytest.mark.parametrize("case", EVICTING)
@@ -117,7 +119,7 @@ def test_rows_of_a_batch_do_not_know_each_other(case):
     go with the row of a batch, all else with the sequence alone."""
     texts, order = tiny.prompts(*LONG), [2, 0, 1]
     _, after, answers = ran(case)
-    if case == "random":
+    if case == "random" or tiny.build(case).sampler.name == "reservoir":
         order, changed = [0, 1, 2], [texts[0], tiny.prompt(31, 77), texts[2]]
     else:
         changed = [texts[i] for i in order[:2]] + [tiny.prompt(31, 77)]
@@ -157,7 +159,8 @@ def test_occupancy_holds_after_every_step(case):
         s.generate(1, end=())
         tail = step % tiny.EVERY
         total = s.counts().sum(axis=(1, 2))
-        assert (total <= (tiny.BUDGET + tail) * L * K).all() and total[0] == (tiny.BUDGET + tail) * L * K
+        most = (tiny.BUDGET + tail) * L * K
+        assert (total <= most).all() and (case in DYNAMIC or total[0] == most)
     s.feed(tiny.prompts(3, 0, 2))
     assert (s.counts().sum(axis=(1, 2)) <= tiny.BUDGET * L * K).all()
 

@@ -40,6 +40,13 @@ class FirstHead(Scorer):
         return jnp.where(entries.cand.owner == 0, 1000.0, 0.0) + entries.pos
 
 
+class Staged(Scorer):
+    """The newest are worth most, but odd positions were chosen before; what is protected stands in no stage."""
+
+    def judge(self, entries: Entries, state: Any, rng: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return entries.pos.astype(jnp.float32), entries.free & (entries.pos % 2 == 1) & (entries.pos < 6)
+
+
 def build(allocator: str, scorer: Scorer, **protection: int) -> Method:
     return Method(
         name="test", budget=M, scorer=scorer, sampler=Top(),
@@ -128,6 +135,47 @@ def test_min_per_head_against_a_head_that_wins_everything():
     np.testing.assert_array_equal(counts[1], [29, 1, 1, 1])
 
 
+class Blocks(Recency):
+    """Positions stand or fall in blocks of 4, and a column counts the evictions an entry has survived."""
+
+    aux = ("survived",)
+
+    def unit(self, budget: int) -> int:
+        return 4
+
+    def remember(self, entries: Entries, state):
+        return {"survived": entries.aux("survived") + 1}
+
+    def score(self, entries: Entries, state, rng: jax.Array) -> jax.Array:
+        return entries.aux("survived")
+
+
+def test_protection_is_rounded_to_whole_blocks():
+    """Half of a sink block, or of the block before the current one, would be left to the score."""
+    method = build("per_head", Blocks(), num_sinks=1, recent=2)
+    buf, _ = filled(method, [C, 0])
+    cand = evict.kv.candidates(buf)
+    mask = np.asarray(evict.protected(method, cand, jnp.zeros(cand.pos.shape), buf.seen))
+    pos, seen = np.asarray(cand.pos), np.asarray(buf.seen)[:, None, None]
+    np.testing.assert_array_equal(mask, (pos >= 0) & ((pos < 4) | (pos >= (seen - 2) // 4 * 4)))
+    none = build("per_head", Blocks(), num_sinks=0, recent=0)
+    assert not np.asarray(evict.protected(none, cand, jnp.zeros(cand.pos.shape), buf.seen)).any()
+
+
+def test_what_a_scorer_remembers_is_what_it_scores_and_moves_with_the_entry():
+    """A column that changes at an eviction: read before it is stored, and stored with the entries that are kept."""
+    layout = Layout(num_layers=L, num_kv_heads=K, num_groups=2, head_dim=4, budget=M, tail=C, pools=L * K)
+    buf, lists = tiny.filled(layout, np.full((2, L, K), M), [C, 3], aux=("survived",))
+    after = cut(build("per_head", Blocks()), buf)
+    for b in range(2):
+        for o in range(L * K):
+            had = {e.pos: e.aux for e in lists[b][o // K][o % K]}
+            held = tiny.held(after, b, o // K, o % K, aux="survived")
+            best = sorted(had, key=lambda p: (-np.float32(had[p] + 1), -p))[:M]
+            assert sorted(best) == [e.pos for e in held]
+            np.testing.assert_allclose([e.aux for e in held], [had[e.pos] + 1 for e in held], rtol=1e-6)
+
+
 def test_sinks_and_recent_are_counted_in_true_positions():
     """`recent` is seen from the newest token, `sinks` from the first real one, and an empty slot is neither."""
     method = build("per_head", Constant(), num_sinks=2, recent=3)
@@ -138,6 +186,19 @@ def test_sinks_and_recent_are_counted_in_true_positions():
     np.testing.assert_array_equal(mask, (pos >= 0) & ((pos < 2) | (pos >= seen - 3)))
     young = np.asarray(evict.protected(method, cand, jnp.zeros(cand.pos.shape), jnp.asarray([1, 1])))
     assert not young[pos == -1].any(), "fewer tokens than the window: empty slots are not recent"
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_what_a_stage_has_chosen_is_kept_whatever_it_scores(allocator):
+    """A first stage that is written into the score as the largest float is lost in whatever multiplies or draws it."""
+    method = build(allocator, Staged(), num_sinks=2, recent=1)
+    buf, lists = filled(method, [C])
+    for o, got in enumerate(positions(cut(method, buf), 0)):
+        had = [e.pos for e in lists[0][o // K][o % K]]
+        chosen = {p for p in had if p < 2 or p in (3, 5)}
+        assert chosen <= set(got)
+        if allocator == "per_head":
+            assert got == sorted(chosen | set([p for p in had[::-1] if p not in chosen][: M - len(chosen)]))
 
 
 def test_the_full_cache_evicts_nothing():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from nexus.models.config import ModelConfig
 from nexus.models.load import Model
 from nexus.models.transformer import init_params
 from nexus.shapes import EMPTY, Layout
-from tests import oracle
+from tests import oracle, oracle_memory, oracle_output, oracle_retention, oracle_side
 
 CFG = ModelConfig(
     name="test", family="llama", num_layers=2, num_heads=6, num_kv_heads=2, head_dim=8, dim=32, ffn_dim=48,
@@ -30,7 +31,26 @@ CFG = ModelConfig(
 )  # fmt: skip
 BUDGET, CHUNK, EVERY, BATCH = 12, 8, 4, 3
 SETTINGS = Settings(chunk=CHUNK, evict_every=EVERY)
-OPTIONS: dict[str, dict[str, Any]] = {"snapkv": {"window": 4, "kernel": 3}}
+CALIBRATION = Path(__file__).parent / "fixtures" / "calibration.json"  # of retrieval heads, for CFG
+GATES = str(Path(__file__).parent / "fixtures" / "gates-{}.safetensors")
+OPTIONS: dict[str, dict[str, Any]] = {
+    "snapkv": {"window": 4, "kernel": 3},
+    "laprox": {"window": 4, "kernel": 3},
+    "criticalkv": {"window": 4, "kernel": 3, "first_stage": 0.75},
+    "expected_attention": {"skip": 2, "future": 16},
+    "trimkv": {"gates": GATES.format("two_layer")},
+    "global_retention": {"gates": GATES.format("three_layer")},
+    "judgeq": {"probes": "untrained", "window": 4, "kernel": 3},
+    "kvzip": {"chunk": 6, "softmax_sinks": 2, "ask": (60, 9, 33), "ask_later": (11, 59), "reply": (7,)},
+    "nexus_sampling": {"block": 2, "window": 4},
+    "gkv": {"window": 4},
+    "rkv": {"window": 4, "kernel": 3},
+    "lagkv": {"lag": 3, "skip": 2},
+    "pyramidkv": {"window": 4, "kernel": 3},
+    "adakv": {"window": 4, "kernel": 3},
+    "compresskv": {"window": 4, "kernel": 3, "least": 7, "calibration": str(CALIBRATION)},
+    "dbudgetkv": {"tau": 0.3, "full_layers": 1},
+}
 CAPACITY = 256  # of full caches
 
 # Every method as its row says, then the compositions with heads of unequal length.
@@ -39,6 +59,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in met
     "knorm-global": ("knorm", {"allocator": "global", "min_per_head": 1}),
     "snapkv-per_layer": ("snapkv", {"allocator": "per_layer", "pool": "max"}),
     "h2o-global": ("h2o", {"allocator": "global", "recent": 2}),
+    "counter_causal-full": ("counter_causal", {"variant": "full", "measure": "log_prob", "gap": 1}),
+    "gkv-global": ("gkv", {"allocator": "global", "min_per_head": 1}),
+    "lagkv-per_layer": ("lagkv", {"allocator": "per_layer"}),
+    "h2o-reservoir": ("h2o", {"sampler": "reservoir", "draws": 2, "allocator": "global", "recent": 2}),
 }
 
 
@@ -52,6 +76,18 @@ SCORES: dict[str, Any] = {
     "tova": lambda scorer: oracle.last_query,
     "snapkv": lambda scorer: oracle.snapkv(scorer.window, scorer.kernel, scorer.pool),
     "h2o": lambda scorer: oracle.accumulated,
+    "trimkv": oracle_retention.score,
+    "global_retention": oracle_retention.score,
+    "laprox": oracle_output.laprox,
+    "criticalkv": oracle_output.criticalkv,
+    "expected_attention": oracle_output.expected_attention,
+    "judgeq": oracle_side.judgeq,
+    "counter_causal": oracle_side.counter_causal,
+    "unigram": oracle_side.unigram,
+    "kvzip": oracle_side.kvzip,
+    "gkv": oracle_memory.gkv,
+    "rkv": oracle_memory.rkv,
+    "lagkv": oracle_memory.lagkv,
 }
 
 

@@ -26,7 +26,9 @@ Params = dict[str, Any]
 BlockAttendFn = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, Any]]
 """(q [B,K,G,T,H], k [B,K,T,H], v [B,K,T,H], x [B,T,D]) -> (out [B,K,G,T,H], extra); q and k are not rotated yet."""
 AttendFn = Callable[[jax.Array, Any, jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, Any]]
-"""(layer, state, q, k, v, x) -> (out, state): a BlockAttendFn that is told its layer (int32) and threads a state."""
+"""(layer, state, q, k, v, x) -> (out, state): a BlockAttendFn that is told its layer (int32) and threads a state.
+
+Where `forward` is asked for it, it also gets `entering` [B,T,D]: what came into the layer, before its norm."""
 
 
 def rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
@@ -84,21 +86,23 @@ class Block(nn.Module):
 
 
 def forward(
-    cfg: ModelConfig, params: Params, tokens: jax.Array, attend_fn: AttendFn, state: Any, *, remat: bool = False
-) -> tuple[jax.Array, Any]:
-    """tokens int32 [B,T] -> (hidden [B,T,D] after the final norm, state after the last layer).
+    cfg: ModelConfig, params: Params, tokens: jax.Array, attend_fn: Callable[..., tuple[jax.Array, Any]], state: Any,
+    *, remat: bool = False, entering: bool = False,
+) -> tuple[jax.Array, Any]:  # fmt: skip
+    """tokens int32 [B,T], or embeddings [B,T,D] -> (hidden [B,T,D] after the final norm, state after the last layer).
 
     An id beyond the vocabulary gives NaN, not the last row of the embedding. remat: a backward pass keeps what enters a
-    layer and computes the layer again.
+    layer and computes the layer again. attend_fn: an AttendFn, called with `entering` as well where that is asked for.
     """
     block = Block(cfg)
 
     def layer_step(carry, inputs):
         x, state = carry
         layer, weights = inputs
-        return block.apply({"params": weights}, x, functools.partial(attend_fn, layer, state)), None
+        more = {"entering": x} if entering else {}
+        return block.apply({"params": weights}, x, functools.partial(attend_fn, layer, state, **more)), None
 
-    carry = (jnp.take(params["embed"], tokens, axis=0), state)
+    carry = (tokens if tokens.ndim == 3 else jnp.take(params["embed"], tokens, axis=0), state)
     layers = jnp.arange(cfg.num_layers, dtype=jnp.int32)
     (x, state), _ = jax.lax.scan(jax.checkpoint(layer_step) if remat else layer_step, carry, (layers, params["blocks"]))
     return rms_norm(x, params["final_norm"], cfg.rms_eps), state

@@ -18,6 +18,7 @@ class AccumulatedAttention(Scorer):
     """score = attention received so far."""
 
     aux = ("received",)
+    scale = "mass"
 
     def observe(self, call: Call, state: Any, table: dict[str, jax.Array], tail: dict[str, jax.Array]):
         new_table, new_tail = call.add_received(table["received"], tail["received"])

@@ -111,7 +111,7 @@ def _write(name: str, root: Path, path: Path, made: tuple[Example, ...]) -> None
     """Writes a block. Another process may finish the same block first; its samples are the same."""
     config = BlockConfig(name=name, description=f"{ruler.VARIANT} {name}", examples=made)
     try:
-        with _quiet():
+        with quiet():
             RulerNexus(config=config, data_dir=root, file_format="array_record").download_and_prepare()
     except OSError:
         if not path.exists():
@@ -119,7 +119,7 @@ def _write(name: str, root: Path, path: Path, made: tuple[Example, ...]) -> None
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keeps the library from announcing a download that does not happen."""
     tfds.disable_progress_bar()
     level = absl.logging.get_verbosity()

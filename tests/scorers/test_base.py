@@ -111,3 +111,44 @@ def test_a_scorer_must_score():
     """The base states no preference."""
     with pytest.raises(NotImplementedError):
         scorers.Scorer().score(None, None, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pools", [1, L, L * K])
+def test_sums_and_maxima_of_a_head(pools):
+    """Over its own live entries, given back to each of them; NaN of dead slots takes no part."""
+    entries, lists = filled(pools, aux=("x",))
+    x = entries.aux("x")
+    total, top = by_head(entries, entries.head_sum(x)), by_head(entries, entries.head_max(x))
+    for (b, o), rows in total.items():
+        values = np.array([e.aux for e in lists[b][o // K][o % K]])
+        if len(values):
+            np.testing.assert_allclose(rows, values.sum(), atol=1e-5)
+            np.testing.assert_allclose(top[b, o], values.max())
+
+
+@pytest.mark.parametrize("pools", [1, L * K])
+@pytest.mark.parametrize("one_scale", [False, True])
+def test_attention_of_recent_queries_row_by_row(pools, one_scale):
+    """`reduce` sees one head's rows (group, window); with one scale the group's softmaxes keep the order of logits."""
+    entries, lists = filled(pools)
+    W = 3
+    q = np.random.default_rng(5).normal(size=(L, 2, K, G, W, H)).astype(np.float32)
+    pos = np.stack([np.arange(n - W, n) for n in np.asarray(entries.buffer.seen)])
+    most = lambda p: p.reshape(*p.shape[:-2], G, W, p.shape[-1]).max(axis=-3)  # noqa: E731
+    got = entries.attention_of(
+        jnp.asarray(q / np.sqrt(H)), jnp.asarray(np.tile(pos, (L, 1, 1)), jnp.int32), jnp.ones((L, 2, W)), most, W,
+        one_scale=one_scale,
+    )  # fmt: skip
+    for (b, o), rows in by_head(entries, got).items():
+        at = np.array([e.pos for e in lists[b][o // K][o % K]])
+        if not len(at):
+            continue
+        k = np.array([e.k for e in lists[b][o // K][o % K]], float)
+        z = q[o // K, b, o % K].astype(float) @ k.T / np.sqrt(H)
+        z = np.where(at[None] <= pos[b][:, None], z, -np.inf)
+        if one_scale:
+            top = np.where(np.isfinite(z), z, -1e30).max(axis=(0, 2))[:, None]
+            expected = np.exp(z.max(axis=0) - top)
+        else:
+            expected = oracle.softmax(z).max(axis=0)
+        np.testing.assert_allclose(rows, expected.T, atol=1e-5)

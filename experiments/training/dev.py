@@ -1,0 +1,37 @@
+"""A small evaluation on the way of a training: RULER samples of a seed that no report uses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import numpy as np
+from ml_collections import config_dict
+
+from nexus import generate, methods, metrics, record
+from nexus.models.load import Model
+from nexus.tasks import prepare
+
+
+def evaluate(config: config_dict.FrozenConfigDict, model: Model, workdir: Path, step: int) -> str:
+    """Scores the gates of the run folder, appends them to dev.jsonl and returns a line for a person."""
+    dev = config.dev
+    gates = str(workdir / "gates.safetensors")
+    method = methods.build(config.train.method, budget=round(dev.ratio * dev.length), gates=gates)
+    scores = {task: _score(config, model, method, task) for task in dev.tasks}
+    about = {"step": step, "budget": method.budget, "length": dev.length, "n": dev.num_examples, "seed": dev.seed}
+    record.append_rows(workdir / "dev.jsonl", [about | scores])
+    mean = float(np.mean(list(scores.values())))
+    return f"dev after {step} steps: mean {mean:.1f}; " + ", ".join(f"{task} {x:.1f}" for task, x in scores.items())
+
+
+def _score(config: config_dict.FrozenConfigDict, model: Model, method: methods.Method, task: str) -> float:
+    dev = config.dev
+    examples = prepare.examples(task, model.tokenizer, dev.length, dev.num_examples, dev.seed)
+    prompts = [model.tokenizer.prompt(e.context, e.question, e.answer_prefix) for e in examples]
+    contexts, questions = [list(ids) for ids in zip(*prompts, strict=True)]
+    limit = min(examples[0].max_new_tokens, 48)
+    rng = jax.random.key(dev.seed)
+    found = generate.answer_batch(model, method, generate.Settings(), contexts, questions, limit, rng=rng)
+    texts = [model.tokenizer.decode(tokens) for tokens in found.tokens]
+    return float(np.mean([metrics.score(example, text) for example, text in zip(examples, texts, strict=True)]))

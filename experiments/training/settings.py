@@ -1,0 +1,89 @@
+"""From a training config to checked settings; nothing is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ml_collections import config_dict
+
+from nexus import methods
+from nexus.gates import GateConfig
+from nexus.tasks import ruler
+from nexus.training.retention import Recipe
+from nexus.training.rows import Mix
+from nexus.training.sharding import MeshShape
+
+SHARING = {"global_retention": "global", "trimkv": "per_head"}  # method -> whose budget the hinge fills
+
+
+def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
+    """The config with typed lists. Raises ValueError or KeyError for anything that cannot run."""
+    config = config_dict.ConfigDict(config.to_dict(), convert_dict=True)
+    train, dev = config.train, config.dev
+    config.data.mix, config.dev.tasks = pieces(config.data.mix), pieces(dev.tasks)
+    config.data.shares = tuple(_number("data.shares", text, float) for text in pieces(config.data.shares))
+    if train.method not in SHARING:
+        raise ValueError(f"train.method={train.method!r} is not known; allowed: {', '.join(SHARING)}")
+    if config.model.dtype not in ("", "float32", "bfloat16"):
+        raise ValueError(f"model.dtype={config.model.dtype!r}; allowed: '', float32, bfloat16")
+    for name, least in (("steps", 1), ("batch", 1), ("accumulate", 1), ("warmup", 0), ("save_every", 1), ("seed", 0)):
+        _least(f"train.{name}", train[name], least)
+    for name in ("learning_rate", "clip"):
+        if not train[name] > 0:
+            raise ValueError(f"train.{name} must be above 0, got {train[name]}")
+    if train.warmup >= train.steps:
+        raise ValueError(f"train.warmup={train.warmup} must be below train.steps={train.steps}")
+    _least("data.rows", config.data.rows, train.batch)
+    _least("dev.every", dev.every, 0)
+    if dev.every:
+        for task in dev.tasks:
+            ruler.task_named(task)
+        _least("dev.num_examples", dev.num_examples, 1)
+        if not 0 < dev.ratio <= 1:
+            raise ValueError(f"dev.ratio must lie above 0 and up to 1, got {dev.ratio}")
+        methods.build("knorm", budget=round(dev.ratio * dev.length))
+    resolved = config_dict.FrozenConfigDict(config)
+    gate(resolved), recipe(resolved), mix(resolved), mesh(resolved)
+    return resolved
+
+
+def gate(config: config_dict.FrozenConfigDict) -> GateConfig:
+    return GateConfig(**config.gate.to_dict())
+
+
+def recipe(config: config_dict.FrozenConfigDict) -> Recipe:
+    return Recipe(sharing=SHARING[config.train.method], **config.loss.to_dict())
+
+
+def mesh(config: config_dict.FrozenConfigDict) -> MeshShape:
+    return MeshShape(**config.mesh.to_dict())
+
+
+def mix(config: config_dict.FrozenConfigDict) -> Mix:
+    """Raises ValueError for a piece that is not kind=share."""
+    kinds = []
+    for piece in config.data.mix:
+        kind, equals, share = piece.partition("=")
+        if not equals:
+            raise ValueError(f"data.mix takes kind=share; got {piece!r}")
+        kinds.append((kind, _number(f"data.mix {kind}", share, float)))
+    return Mix(kinds=tuple(kinds), row=config.data.row, seed=config.train.seed, shares=config.data.shares)
+
+
+def pieces(value: Iterable[Any]) -> tuple[str, ...]:
+    """Items of a tuple, or of texts with commas."""
+    items = [value] if isinstance(value, str) else list(value)
+    return tuple(piece.strip() for item in items for piece in str(item).split(",") if piece.strip())
+
+
+def _number(name: str, text: str, kind: Any) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"{name} takes numbers; got {text!r}") from None
+
+
+def _least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")

@@ -1,0 +1,171 @@
+"""Retention gates: from a layer's normed attention input, how long will each kv head need this token?
+
+    TRIM-KV, arXiv 2512.03324 (`two_layer`):              log_beta = logsigmoid(act(x W1 + b1) Wf + c)
+    Make Each Token Count, arXiv 2605.09649 (`three_layer`):  log_beta = logsigmoid(act(act(x W1 + b1) W2 + b2) Wf + c)
+
+beta in (0, 1) is a retention rate: an entry of age a is worth beta^a. W1, W2 belong to a layer; the final projection
+(Wf [F,K], c [K]) belongs to a layer or, `tied`, to the whole model, which puts the scores of all layers on one scale.
+Everything is float32. Differs from the published code: the widths are ours to choose (512 there), and log_beta is
+clipped to -1e-9, since a rate of exactly 1 makes a sum over the future infinite.
+
+A gate file is one safetensors file; its header says which kind of gate it holds and which model it was trained for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from nexus.models.config import ModelConfig
+
+KINDS = ("two_layer", "three_layer")
+ACTIVATIONS = {"silu": nn.silu, "gelu": nn.gelu, "relu": nn.relu}
+SHIPPED = Path(__file__).parent / "shipped"  # <method>-<model name>.safetensors
+LEAST = 1e-9  # -log_beta is at least this
+
+Gates = dict[str, dict[str, jax.Array]]
+"""{"layer": {w1 [L,D,F], b1 [L,F], w2 [L,F,F], b2 [L,F]}, "final": {w [F,K], c [K]}}; [L,...] there if not tied."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GateConfig:
+    """Shape of a gate. Raises ValueError for an unknown kind or activation, or a width below 1."""
+
+    kind: str = "two_layer"
+    width: int = 64  # F of the hidden layer(s)
+    tied: bool = False  # one final projection for all layers
+    bias: float = 5.0  # of the final projection before training: sigmoid(5) = .993, half-life about 100 tokens
+    activation: str = "silu"
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (("kind", self.kind, KINDS), ("activation", self.activation, tuple(ACTIVATIONS))):
+            if value not in allowed:
+                raise ValueError(f"gate {name} {value!r}; allowed: {', '.join(allowed)}")
+        if self.width < 1:
+            raise ValueError(f"gate width must be at least 1, got {self.width}")
+
+
+class Gate(nn.Module):
+    """One layer's gate: x [...,D] -> log_beta [...,K] float32, below 0."""
+
+    cfg: GateConfig
+    num_heads: int  # K
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        F, D, act = self.cfg.width, x.shape[-1], ACTIVATIONS[self.cfg.activation]
+        small = nn.initializers.normal(0.02)
+        h = act(x.astype(jnp.float32) @ self.param("w1", small, (D, F)) + self.param("b1", nn.initializers.zeros, (F,)))
+        if self.cfg.kind == "three_layer":
+            h = act(h @ self.param("w2", small, (F, F)) + self.param("b2", nn.initializers.zeros, (F,)))
+        logit = h @ self.param("w", small, (F, self.num_heads))
+        logit = logit + self.param("c", nn.initializers.constant(self.cfg.bias), (self.num_heads,))
+        return jnp.minimum(nn.log_sigmoid(logit), -LEAST)
+
+
+def init(model: ModelConfig, cfg: GateConfig, rng: jax.Array) -> Gates:
+    """Untrained gates of every layer."""
+    gate = Gate(cfg, model.num_kv_heads)
+
+    def layer(key: jax.Array) -> dict[str, jax.Array]:
+        return gate.init(key, jnp.zeros((1, model.dim)))["params"]
+
+    made = jax.vmap(layer)(jax.random.split(rng, model.num_layers))
+    final = {name: made.pop(name)[0] if cfg.tied else made.pop(name) for name in ("w", "c")}
+    return {"layer": dict(made), "final": final}
+
+
+def by_layer(gates: Gates, num_layers: int) -> dict[str, jax.Array]:
+    """The parameters of every layer's gate, all leaves [L,...]: a tied projection is repeated."""
+    tied = gates["final"]["c"].ndim == 1
+    final = gates["final"]
+    if tied:
+        final = {name: jnp.broadcast_to(x, (num_layers, *x.shape)) for name, x in final.items()}
+    return gates["layer"] | final
+
+
+def log_beta(cfg: GateConfig, layer: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+    """x [B,T,D], one layer's slice of `by_layer` -> log_beta [B,K,T] float32."""
+    rates: Any = Gate(cfg, layer["c"].shape[-1]).apply({"params": layer}, x)
+    return jnp.moveaxis(rates, -1, 1)
+
+
+def any_log_beta(layer: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+    """`log_beta` of gates that say by themselves what they are: `by_layer` and an index "activation" [] int32."""
+    kind, width = "three_layer" if "w2" in layer else "two_layer", layer["w1"].shape[-1]
+    params = {name: value for name, value in layer.items() if name != "activation"}
+    shapes = [GateConfig(kind=kind, width=width, activation=name) for name in ACTIVATIONS]
+    return jax.lax.switch(layer["activation"], [functools.partial(log_beta, cfg) for cfg in shapes], params, x)
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+def save(path: Path, gates: Gates, cfg: GateConfig, model: ModelConfig, about: dict[str, Any]) -> None:
+    """Writes a gate file in float16, whole or not at all. about: provenance, kept in the header as JSON."""
+    flat = {f"{part}.{name}": np.asarray(x, np.float16) for part, leaves in gates.items() for name, x in leaves.items()}
+    header = {"gate": json.dumps(dataclasses.asdict(cfg)), "model": model.name, "about": json.dumps(about)}
+    temporary = path.with_suffix(".partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    safetensors.numpy.save_file(flat, str(temporary), metadata=header)
+    temporary.rename(path)
+
+
+@functools.lru_cache(maxsize=8)
+def load(path: str, model: ModelConfig) -> tuple[GateConfig, dict[str, dict[str, np.ndarray]]]:
+    """Reads a gate file for a model, as float32.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not a gate file, or gates of another model's shape; names both shapes.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"gate file {path} does not exist")
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            flat = {name: file.get_tensor(name).astype(np.float32) for name in file.keys()}
+        cfg = GateConfig(**json.loads(header["gate"]))
+    except (safetensors.SafetensorError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a gate file: {error}") from error
+    expected = jax.eval_shape(functools.partial(init, model, cfg), jax.random.key(0))
+    wanted = {f"{part}.{name}": x.shape for part, leaves in expected.items() for name, x in leaves.items()}
+    got = {name: x.shape for name, x in flat.items()}
+    if got != wanted:
+        name = next(n for n in sorted(wanted | got) if got.get(n) != wanted.get(n))
+        raise ValueError(
+            f"gates in {path} were trained for model {header.get('model')!r} and do not fit {model.name!r}: "
+            f"{name} has shape {got.get(name)}, the model needs {wanted.get(name)}"
+        )
+    parts: dict[str, dict[str, np.ndarray]] = {"layer": {}, "final": {}}
+    for name, x in flat.items():
+        part, leaf = name.split(".")
+        parts[part][leaf] = x
+    return cfg, parts
+
+
+def find(gates: str, model: ModelConfig) -> str:
+    """Path of a gate file: `gates` is a file, or names gates that are shipped for the model.
+
+    Raises ValueError when it is neither; says what is there and how to train one.
+    """
+    if Path(gates).is_file():
+        return gates
+    shipped = SHIPPED / f"{gates}-{model.name}.safetensors"
+    if not shipped.is_file():
+        known = sorted(path.stem for path in SHIPPED.glob("*.safetensors"))
+        raise ValueError(
+            f"gates={gates!r} is no file, and no gates of this name are shipped for model {model.name!r} (shipped: "
+            f"{', '.join(known) or 'none'}); train them with launch.py --config=configs/train_retention.py:model=..."
+        )
+    return str(shipped)

@@ -1,0 +1,84 @@
+"""Soft queries: trained soft tokens, run behind the sequence, ask in place of the future response. Judge Q.
+
+Liu et al., "Judge Q", arXiv 2509.10798.   per layer and query head:  a[i] = mean over the Ns soft rows of A[row, i]
+                                           score = mean over G of pool(a)
+A is the softmax over everything a soft row sees; the share of the soft tokens themselves is left out and not
+renormalised. Before each eviction the soft tokens run at positions seen .. seen + Ns - 1 and are forgotten again: they
+are never stored and use up no position. With the embeddings of real tokens in their place this is SnapKV's score.
+
+Differs from the paper: pooling, group mean and the protected recent window are ours (SnapKV's; the paper is silent);
+the paper cuts once, after the prompt: cutting again after each chunk and while decoding is an extension.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from nexus import attention, probes
+from nexus import buffer as kv
+from nexus.models.config import ModelConfig
+from nexus.scorers.base import Entries, Scorer
+from nexus.side import Side
+
+POOLS = ("avg", "max")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SoftQueries(Scorer):
+    """score = pooled attention of trained soft tokens that follow the sequence."""
+
+    probes: str = "judgeq"  # a file of soft tokens, the name of shipped ones, or untrained (a control)
+    window: int = 32  # newest entries that always stay
+    kernel: int = 5  # odd; 1 = no pooling
+    pool: str = "avg"
+
+    scale: ClassVar[str] = "mass"
+
+    def __post_init__(self) -> None:
+        if self.window < 0:
+            raise ValueError(f"window must be at least 0, got {self.window}")
+        if self.kernel < 1 or self.kernel % 2 == 0:
+            raise ValueError(f"kernel must be odd and at least 1, got {self.kernel}")
+        if self.pool not in POOLS:
+            raise ValueError(f"pool {self.pool!r}; allowed: {', '.join(POOLS)}")
+
+    def weights(self, cfg: ModelConfig, params: Any) -> Any:
+        """The soft tokens [1,Ns,D], the same for all layers. Raises ValueError, see `nexus.probes`."""
+        if self.probes == probes.UNTRAINED:
+            rows = probes.init(params["embed"])
+        else:
+            rows = jnp.asarray(probes.load(probes.find(self.probes, cfg), cfg))
+        return {"rows": rows.astype(jnp.dtype(cfg.dtype))[None]}
+
+    def look(self, side: Side) -> tuple[kv.KVBuffer, Any]:
+        return side.buffer, received(side, side.weights["rows"][0])
+
+    def score(self, entries: Entries, state: Any, rng: jax.Array) -> jax.Array:
+        got = jnp.where(entries.valid[..., None], kv.gather(entries.cand, *entries.looked), 0.0)  # [B,P,n,G]
+        if self.kernel > 1:
+            got = entries.pooled(got, self.kernel, self.pool, before=entries.buffer.seen)
+        return got.mean(axis=-1)
+
+
+def received(side: Side, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Attention every entry gets from rows [Ns,D] behind the sequence, their mean: table [B,E,G], tail [L,B,K,C,G]."""
+    buf, layout = side.buffer, side.buffer.layout
+    (B, C), (Ns, D), G = buf.tail_pos.shape, rows.shape, layout.num_groups
+    valid = jnp.ones((B, Ns), bool)
+    pos = jnp.tile(side.positions(valid), (1, G))
+    mean = jnp.full(pos.shape, 1 / Ns, jnp.float32)
+
+    def collect(layer, into, q, k, part):
+        table, tail = into
+        queries = attention.Queries(q, pos, mean, part.maximum, part.total)
+        table = attention.add_table_columns(table, queries, buf.k, buf.pos, kv.segments(buf, layer))
+        got = attention.tail_columns(queries, kv.of_layer(buf.tail_k, layer), buf.tail_pos, G)
+        return table, kv.set_layer(tail, layer, got)
+
+    table = jnp.zeros((B, layout.rows, G), jnp.float32)
+    tail = jnp.zeros((layout.num_layers, B, layout.num_kv_heads, C, G), jnp.float32)
+    return side.follow(jnp.broadcast_to(rows, (B, Ns, D)), valid, collect, (table, tail))[1]

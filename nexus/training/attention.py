@@ -1,0 +1,74 @@
+"""Attention of training: causal, inside documents, with retention fading old keys, in blocks that are computed again.
+
+    logit(t, i) = q_t k_i / sqrt(H) + (t - i) log_beta_i          TRIM-KV, arXiv 2512.03324 (the additive form)
+
+log_beta of the first tokens of a document (sinks) is taken as 0: they never fade, as they are never evicted later.
+One block of queries meets the keys up to its end: [block, T] and never [T, T]. In long rows a backward pass computes
+each block again, one at a time. Without log_beta this is the teacher's plain attention.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+
+BLOCKS = 16  # at most; so that the unrolled program stays small
+LEAST_BLOCK, LONG_BLOCK = 128, 512
+FAR = -1e30  # finite, so that a row which sees nothing has no NaN in its gradient
+KEPT = 2048  # tokens up to which a layer that is computed again may keep its probabilities meanwhile
+
+
+def block_size(T: int) -> int:
+    """Queries of one block."""
+    return LONG_BLOCK if T > KEPT else min(T, max(LEAST_BLOCK, -(-T // BLOCKS)))
+
+
+def gated_attention(
+    q: jax.Array, k: jax.Array, v: jax.Array, doc: jax.Array, log_beta: jax.Array | None, block: int | None = None
+) -> jax.Array:
+    """[B,K,G,T,H] float32.
+
+    Args:
+        q: [B,K,G,T,H], k and v: [B,K,T,H]; rotated, not scaled.
+        doc: [B,T] int32, the document of each token; attention stays inside. Negative: padding.
+        log_beta: [B,K,T] float32, already 0 for sinks; None for plain attention.
+        block: queries per block; by default `block_size`.
+    """
+    T, size = q.shape[3], block or block_size(q.shape[3])
+    one = functools.partial(_block, scale=1 / math.sqrt(q.shape[-1]))
+    if T > KEPT:
+        return _in_turn(jax.checkpoint(one), q, k, v, doc, log_beta, size)
+    out = []
+    for low in range(0, T, size):
+        high = min(low + size, T)
+        beta = None if log_beta is None else log_beta[:, :, :high]
+        docs = doc[:, low:high], doc[:, :high]
+        out.append(one(q[:, :, :, low:high], k[:, :, :high], v[:, :, :high], *docs, beta, jnp.arange(low, high)))
+    return jnp.concatenate(out, axis=3)
+
+
+def _in_turn(one, q, k, v, doc, log_beta, size: int) -> jax.Array:
+    """One block after another against all keys: twice the products of a triangle, and never two blocks at a time."""
+    B, K, G, T, H = q.shape
+    pad = -T % size
+    rows = jnp.arange(T + pad).reshape(-1, size)
+    q = jnp.moveaxis(jnp.pad(q, ((0, 0),) * 3 + ((0, pad), (0, 0))).reshape(B, K, G, -1, size, H), 3, 0)
+    own = jnp.moveaxis(jnp.pad(doc, ((0, 0), (0, pad)), constant_values=-1).reshape(B, -1, size), 1, 0)
+    out = jax.lax.map(lambda x: one(x[0], k, v, x[1], doc, log_beta, x[2]), (q, own, rows))
+    return jnp.moveaxis(out, 0, 3).reshape(B, K, G, T + pad, H)[:, :, :, :T]
+
+
+def _block(q, k, v, q_doc, k_doc, log_beta, rows, *, scale: float) -> jax.Array:
+    B, K, G, R, H = q.shape
+    S = k.shape[2]
+    z = jnp.einsum("bkrh,bksh->bkrs", q.reshape(B, K, G * R, H) * scale, k, preferred_element_type=jnp.float32)
+    z = z.reshape(B, K, G, R, S)
+    age = rows[:, None] - jnp.arange(S)  # [R,S]
+    if log_beta is not None:
+        z = z + (age * log_beta[:, :, None])[:, :, None]
+    seen = (age >= 0) & (q_doc[:, :, None] == k_doc[:, None])  # [B,R,S]; padding sees padding: finite, never used
+    p = jax.nn.softmax(jnp.where(seen[:, None, None], z, FAR), axis=-1)
+    return jnp.einsum("bkrs,bksh->bkrh", p.reshape(B, K, G * R, S).astype(v.dtype), v).reshape(B, K, G, R, H)

@@ -1,0 +1,212 @@
+"""Training documents: facts in prose, somewhere in a long text, and questions about them in turns at the end.
+
+    facts      one or several templates, most often ONE repeated with other keys, so that keys must be told apart
+    tracking   things are moved from place to place; where are they in the end?
+    dialogue   facts told over many turns, asked late
+    text       prose without questions
+
+A document is tokens with a mask of those that are answers. Everything is drawn from (seed, index) alone. Wordings, keys
+and texts are disjoint from every evaluation, see `wordings` and `texts`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from nexus.models.tokenizer import Tokenizer
+from nexus.training import texts, wordings
+from nexus.training.wordings import Template
+
+VERSION = "1.0.0"  # of what the same (kind, seed, index, length) gives
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    """tokens [n] int32, answer [n] bool: tokens a model should have written."""
+
+    tokens: np.ndarray
+    answer: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Talk:
+    """What is asked about a text: sentences to be spread over it in this order, and question-answer pairs."""
+
+    sentences: list[str]
+    turns: list[tuple[str, str]]
+
+
+Builder = Callable[[Tokenizer, int, np.random.Generator], Document]
+
+
+def document(kind: str, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Document:
+    """A document of at most `length` tokens, nearly filled. Raises KeyError for an unknown kind."""
+    rng = np.random.default_rng([seed, index, sum(map(ord, kind))])
+    return KINDS[kind](tokenizer, length, rng)
+
+
+# --- what is said and asked ---------------------------------------------------------------------------------------
+
+
+def facts(rng: np.random.Generator, most: int) -> Talk:
+    """Up to `most` facts; several values for one key in a fifth of the documents."""
+    count = int(rng.integers(1, most + 1))
+    one = rng.random() < 0.6
+    chosen = rng.choice(len(wordings.TEMPLATES), size=1 if one else min(5, count), replace=False)
+    templates = [wordings.TEMPLATES[i] for i in chosen]
+    kind = wordings.VALUE_KINDS[rng.choice(3, p=(0.6, 0.2, 0.2))]
+    values_per_key = int(rng.integers(2, 5)) if rng.random() < 0.25 else 1
+    pairs: list[tuple[Template, str, list[str]]] = []
+    for i in range(max(1, count // values_per_key)):
+        values = [wordings.value(kind, rng) for _ in range(values_per_key)]
+        pairs.append((templates[i % len(templates)], wordings.name(rng), values))
+    said = [(t, key, v) for t, key, values in pairs for v in values]
+    order = rng.permutation(len(said))
+    sentences = [said[i][0].fact.format(key=said[i][1], value=said[i][2]) for i in order]
+    rank = {(said[i][1], said[i][2]): place for place, i in enumerate(order)}
+    asked = [pairs[i] for i in rng.permutation(len(pairs))[: rng.integers(1, 5)]]
+    if len(asked) > 1 and rng.random() < 0.3:
+        return Talk(sentences, [_asked_at_once(asked, rank)])
+    return Talk(sentences, [_asked(fact, rank) for fact in asked])
+
+
+def _asked(fact: tuple[Template, str, list[str]], rank: dict[tuple[str, str], int]) -> tuple[str, str]:
+    template, key, values = fact
+    values = sorted(values, key=lambda v: rank[key, v])
+    ask = template.ask if len(values) == 1 else template.ask_all
+    return ask.format(key=key), template.answer.format(key=key, values=wordings.listed(values)) + "."
+
+
+def _asked_at_once(facts: list[tuple[Template, str, list[str]]], rank: dict[tuple[str, str], int]) -> tuple[str, str]:
+    pairs = [_asked(fact, rank) for fact in facts]
+    return " ".join(ask for ask, _ in pairs), " ".join(answer for _, answer in pairs)
+
+
+def tracking(rng: np.random.Generator, most: int) -> Talk:
+    """Things move about; the last place counts."""
+    things = rng.choice(wordings.ITEMS, int(rng.integers(2, 6)), replace=False)
+    owner = wordings.name(rng)
+    where: dict[str, str] = {}
+    sentences = []
+    for _ in range(int(rng.integers(len(things), max(len(things) + 1, most)))):
+        thing, place = str(rng.choice(things)), str(rng.choice(wordings.PLACES))
+        verb = "carried" if thing in where else "put"
+        sentences.append(f"{owner} {verb} the {thing} jar to the {place}.")
+        where[thing] = place
+    asked = rng.permutation(sorted(where))[:3]
+    turns = [(f"Where is the {x} jar in the end?", f"The {x} jar is in the {where[x]}.") for x in map(str, asked)]
+    return Talk(sentences, turns)
+
+
+# --- documents ----------------------------------------------------------------------------------------------------
+
+
+def _about(make: Callable[[np.random.Generator, int], Talk]) -> Builder:
+    def build(tokenizer: Tokenizer, length: int, rng: np.random.Generator) -> Document:
+        most = max(2, length // (20 if rng.random() < 0.25 else 60))
+        while most:
+            made = _spread(tokenizer, length, rng, make(rng, most))
+            if made is not None:
+                return made
+            most //= 2
+        raise ValueError(f"{length} tokens are too few for a training document")
+
+    return build
+
+
+def _spread(tokenizer: Tokenizer, length: int, rng: np.random.Generator, talk: Talk) -> Document | None:
+    """The sentences of a talk in a filler of as many sentences as fit, then the turns. None: they do not fit alone."""
+    introduction = str(rng.choice(wordings.INTRODUCTIONS))
+    filler, at = _filler(rng), np.sort(rng.random(len(talk.sentences)))
+    separator = "\n" if rng.random() < 0.2 else " "
+    (question, reply), *later = talk.turns
+
+    def made(count: int) -> Document:
+        text = introduction + separator.join(_mixed(filler[:count], talk.sentences, at))
+        return _dialogue(tokenizer, [(f"{text}\n{question}", reply), *later])
+
+    best, count, step = made(0), 0, 1
+    if len(best.tokens) > length:
+        return None
+    while step and count < len(filler):  # longer steps while it fits, shorter ones when it does not
+        trial = made(count + step)
+        if len(trial.tokens) <= length:
+            best, count, step = trial, count + step, step * 2
+        else:
+            step //= 4
+    return best
+
+
+def _mixed(filler: Sequence[str], sentences: list[str], at: np.ndarray) -> list[str]:
+    """Sentence i of the talk after the share at[i] of the filler."""
+    places = np.floor(at * (len(filler) + 1)).astype(int)
+    out: list[str] = []
+    done = 0
+    for place, sentence in zip(places, sentences, strict=True):
+        out += [*filler[done:place], sentence]
+        done = max(done, int(place))
+    return out + list(filler[done:])
+
+
+def _filler(rng: np.random.Generator) -> list[str]:
+    """Prose from a random place of the factbook, or a few sentences over and over."""
+    if rng.random() < 0.15:
+        return list(wordings.LOOPS[rng.integers(len(wordings.LOOPS))]) * 2000
+    profiles = texts.factbook()
+    start = int(rng.integers(len(profiles)))
+    first = profiles[start][int(rng.integers(len(profiles[start]) // 2)) :]
+    return [*first, *(sentence for profile in (*profiles[start + 1 :], *profiles[:start]) for sentence in profile)]
+
+
+def _dialogue(tokenizer: Tokenizer, turns: list[tuple[str, str]], silent: int = 0) -> Document:
+    """User and assistant in turn; answers after the first `silent` ones, and the tokens that end them, are marked."""
+    tokens: list[int] = []
+    answer: list[bool] = []
+
+    def say(ids: list[int], marked: bool) -> None:
+        tokens.extend(ids)
+        answer.extend([marked] * len(ids))
+
+    def end(ids: list[int], marked: bool) -> list[int]:
+        """The token that ends an answer belongs to it; what follows does not."""
+        ends = 1 if ids[:1] and ids[0] in tokenizer.eos_ids else 0
+        say(ids[:ends], marked)
+        return ids[ends:]
+
+    for i, (user, reply) in enumerate(turns):
+        say(end(tokenizer.next_turn(user), i > silent) if i else tokenizer.first_turn(user), False)
+        say(tokenizer.encode(reply), i >= silent)
+    end(tokenizer.next_turn("-"), True)
+    return Document(np.array(tokens, np.int32), np.array(answer, bool))
+
+
+def _told_over_turns(tokenizer: Tokenizer, length: int, rng: np.random.Generator) -> Document:
+    """A conversation: facts and remarks in turn, with prose between them, and the questions at the end."""
+    filler, most = _filler(rng), max(2, length // 80)
+    while most:
+        talk, told = facts(rng, most), []
+        for i, sentence in enumerate(talk.sentences):
+            prose = filler[i * 3 : i * 3 + int(rng.integers(0, 4))] if most > 1 else []
+            told.append((" ".join([*prose, sentence]), str(rng.choice(wordings.REMARKS))))
+        made = _dialogue(tokenizer, [*told, *talk.turns], silent=len(told))
+        if len(made.tokens) <= length:
+            return made
+        most //= 2
+    raise ValueError(f"{length} tokens are too few for a training document")
+
+
+def _prose(tokenizer: Tokenizer, length: int, rng: np.random.Generator) -> Document:
+    text = " ".join(_filler(rng)[:length])
+    tokens = tokenizer.with_bos(tokenizer.encode(text))[:length]
+    return Document(np.array(tokens, np.int32), np.zeros(len(tokens), bool))
+
+
+KINDS: dict[str, Builder] = {
+    "facts": _about(facts),
+    "tracking": _about(tracking),
+    "dialogue": _told_over_turns,
+    "text": _prose,
+}

@@ -1,0 +1,177 @@
+"""The training step of retention gates: a frozen model, its own teacher, and gates that fade its keys.
+
+    loss = kl * KL(answers) + context_kl * KL(sampled context) + ntp * cross-entropy(answers) + cap * capacity
+
+The student is the model with `gated_attention`; only the gates have gradients. TRIM-KV (arXiv 2512.03324) and Make Each
+Token Count (arXiv 2605.09649) call these fwkl, ntp and cap; `kl = ntp = .5` is their mean (fwkl_ntp). Position labels
+of KL and cross-entropy are both shifted here: hidden state t is judged by token t + 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from nexus import gates, rope
+from nexus.gates import GateConfig, Gates
+from nexus.models import transformer
+from nexus.models.config import ModelConfig
+from nexus.training import losses
+from nexus.training.attention import gated_attention
+
+SHARING = ("global", "per_head")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What is minimised. Raises ValueError for weights below 0 or an unknown sharing."""
+
+    sharing: str = "global"  # of the budget: one for the model, or one per head
+    budget: int = 64  # M of the capacity hinge
+    kl: float = 1.0
+    context_kl: float = 0.5
+    ntp: float = 1.0
+    cap: float = 1.0
+    context_positions: int = 32  # sampled per row
+    answer_positions: int = 96  # per row, at most
+    hinge_positions: int = 64  # sampled per step
+    sinks: int = 4  # first tokens of a document that never fade
+
+    def __post_init__(self) -> None:
+        if self.sharing not in SHARING:
+            raise ValueError(f"sharing {self.sharing!r}; allowed: {', '.join(SHARING)}")
+        for name in ("kl", "context_kl", "ntp", "cap"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        for name in ("budget", "context_positions", "answer_positions", "hinge_positions"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+class Batch(NamedTuple):
+    """Packed rows."""
+
+    tokens: jax.Array  # [B,T] int32
+    doc: jax.Array  # [B,T] int32, -1 for padding
+    place: jax.Array  # [B,T] int32, position inside the document
+    answer: jax.Array  # [B,T] bool: this token is part of an answer
+
+
+class State(NamedTuple):
+    """What a checkpoint holds."""
+
+    step: jax.Array  # [] int32
+    gates: Gates
+    optimizer: Any
+    rng: jax.Array  # data of a key: checkpoints hold plain arrays
+
+
+def attend_fn(cfg: ModelConfig, batch: Batch, by_layer: Any, shape: GateConfig, recipe: Recipe, at: jax.Array):
+    """The student's attend function; by_layer None is the teacher. Its state sums up what the gates let live."""
+    freq = jnp.asarray(rope.inv_freq(cfg.rope, cfg.head_dim))
+    cos, sin = (x[:, None] for x in rope.cos_sin(batch.place, freq))  # [B,1,T,H/2]
+    sink = (batch.place < recipe.sinks)[:, None]
+    age, valid = batch.place[:, at] + 1, batch.doc[:, at] >= 0  # [B,J]
+
+    def attend(layer, held, q, k, v, x):
+        q, k = rope.rotate(q, cos[:, :, None], sin[:, :, None]), rope.rotate(k, cos, sin)
+        if by_layer is None:
+            return gated_attention(q, k, v, batch.doc, None), held
+        here = jax.tree.map(lambda w: w[layer], by_layer)
+        beta = jnp.where(sink, 0.0, gates.log_beta(shape, here, x))
+        alive = losses.occupancy(beta, batch.doc, at)  # [B,K,J]
+        total, positive = losses.hinge(alive, age[:, None], recipe.budget, 1, valid[:, None])
+        held = Held(held.alive + alive.sum(axis=1), held.total + total, held.positive + positive)
+        return gated_attention(q, k, v, batch.doc, beta), held
+
+    return attend
+
+
+class Held(NamedTuple):
+    """Sums over layers and heads of what is alive at the sampled positions."""
+
+    alive: jax.Array  # [B,J] expected entries
+    total: jax.Array  # [] sum of the hinges of single heads
+    positive: jax.Array  # [] number of positive ones
+
+
+def loss_fn(
+    cfg: ModelConfig, shape: GateConfig, recipe: Recipe, params: Any, batch: Batch, rng: jax.Array, trained: Gates
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The loss of a batch and its parts; gradients reach `trained` alone."""
+    B, T = batch.tokens.shape
+    for_hinge, for_context = jax.random.split(rng)
+    at = jax.random.choice(for_hinge, T, (recipe.hinge_positions,), replace=False)
+    run = functools.partial(transformer.forward, cfg, params, batch.tokens, remat=True)
+    teacher, _ = run(attend_fn(cfg, batch, None, shape, recipe, at), 0)
+    layers = gates.by_layer(trained, cfg.num_layers)
+    zero = jnp.zeros((), jnp.float32)
+    start = Held(jnp.zeros((B, at.shape[0]), jnp.float32), zero, jnp.zeros((), jnp.int32))
+    student, held = run(attend_fn(cfg, batch, layers, shape, recipe, at), start)
+
+    where, is_answer, is_context = positions(batch, recipe, for_context)
+    pick = lambda x: jnp.take_along_axis(x, where[..., None], axis=1).reshape(-1, cfg.dim)  # noqa: E731
+    target = jnp.take_along_axis(batch.tokens, where + 1, axis=1).reshape(-1)
+    kl, ce, teacher_ce = losses.divergence(cfg, params, jax.lax.stop_gradient(pick(teacher)), pick(student), target)
+    answer, context = is_answer.reshape(-1).astype(jnp.float32), is_context.reshape(-1).astype(jnp.float32)
+    heads = cfg.num_layers * cfg.num_kv_heads
+    age, valid = batch.place[:, at] + 1, batch.doc[:, at] >= 0
+    if recipe.sharing == "global":
+        cap = losses.capacity(*losses.hinge(held.alive, age, recipe.budget, heads, valid))
+    else:
+        cap = losses.capacity(held.total, held.positive)
+    parts = {
+        "kl": losses.weighted_mean(kl, answer),
+        "context_kl": losses.weighted_mean(kl, context),
+        "ntp": losses.weighted_mean(ce, answer),
+        "cap": cap,
+    }
+    loss = sum(getattr(recipe, name) * part for name, part in parts.items())
+    seen = {
+        "teacher_ntp": losses.weighted_mean(teacher_ce, answer),
+        "alive": jnp.where(valid, held.alive, 0).sum() / heads / jnp.maximum(valid.sum(), 1),
+        "answers": answer.sum(),
+    }
+    return loss, {"loss": loss, **parts, **seen}
+
+
+def positions(batch: Batch, recipe: Recipe, rng: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Positions [B,J] whose next token is judged, and which of them are answers, and which sampled context.
+
+    Every answer up to `answer_positions` per row (beyond that, a random choice), then random other tokens.
+    """
+    follows = (batch.doc[:, 1:] >= 0) & (batch.doc[:, 1:] == batch.doc[:, :-1])
+    answer = batch.answer[:, 1:] & follows
+    draw = jax.random.uniform(rng, answer.shape)
+    A = min(recipe.answer_positions, answer.shape[1])
+    C = min(recipe.context_positions, answer.shape[1])
+    value, first = jax.lax.top_k(jnp.where(answer, 1.0 + draw, 0.0), A)
+    other, second = jax.lax.top_k(jnp.where(follows & ~answer, 1.0 + draw, 0.0), C)
+    where = jnp.concatenate([first, second], axis=1)
+    nothing = jnp.zeros_like
+    is_answer = jnp.concatenate([value > 0, nothing(other, bool)], axis=1)
+    is_context = jnp.concatenate([nothing(value, bool), other > 0], axis=1)
+    return where, is_answer, is_context
+
+
+def make_step(
+    cfg: ModelConfig, shape: GateConfig, recipe: Recipe, optimizer: optax.GradientTransformation
+) -> Callable[[Any, State, Batch], tuple[State, dict[str, jax.Array]]]:
+    """(params, state, batch) -> (state, numbers): one optimiser step on the gates. Pure, not compiled yet."""
+
+    def step(params: Any, state: State, batch: Batch) -> tuple[State, dict[str, jax.Array]]:
+        rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
+        fn = functools.partial(loss_fn, cfg, shape, recipe, params, batch, rng)
+        grads, numbers = jax.grad(fn, has_aux=True)(state.gates)
+        updates, optimizer_state = optimizer.update(grads, state.optimizer, state.gates)
+        trained: Any = optax.apply_updates(state.gates, updates)
+        numbers["grad_norm"] = jnp.sqrt(sum(jnp.vdot(x, x) for x in jax.tree.leaves(grads)))
+        return State(state.step + 1, trained, optimizer_state, state.rng), numbers
+
+    return step

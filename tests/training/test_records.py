@@ -1,0 +1,112 @@
+"""Training documents: whole, marked, reproducible, and strangers to every evaluation."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nexus.models.tokenizer import byte_tokenizer
+from nexus.tasks import haystacks, ruler_cwe, ruler_fwe, ruler_niah, ruler_vt, words
+from nexus.training import records, texts, wordings
+from tests.training.conftest import PROSE
+
+TOKENIZER = byte_tokenizer()
+LENGTH = 1500
+
+
+@pytest.mark.parametrize("kind", records.KINDS)
+@pytest.mark.parametrize("index", range(4))
+def test_a_document_fits_and_is_marked(kind, index, prose):
+    """Answers are the last thing said, and end tokens belong to them; a prompt's tokens are never marked."""
+    made = records.document(kind, TOKENIZER, LENGTH, 0, index)
+    assert 0 < len(made.tokens) <= LENGTH and made.tokens.shape == made.answer.shape
+    if kind == "text":
+        assert not made.answer.any()
+        return
+    spans = [
+        list(g) for marked, g in itertools.groupby(range(len(made.answer)), key=lambda i: made.answer[i]) if marked
+    ]
+    for span in spans:
+        text = TOKENIZER.decode(made.tokens[span], skip_special=False)
+        assert text.endswith(".<|im_end|>") and "<|im_start|>" not in text
+        assert text not in [f"{remark}<|im_end|>" for remark in wordings.REMARKS]
+    assert spans[-1][-1] == len(made.tokens) - 1
+
+
+@pytest.mark.parametrize("kind", records.KINDS)
+def test_the_same_seed_gives_the_same_document(kind, prose):
+    """A training that is continued must see the same data; another index or seed gives another document."""
+    drawn = [(0, 3), (0, 3), (0, 4), (1, 3)]
+    one, same, other, seeded = (records.document(kind, TOKENIZER, LENGTH, seed, i).tokens.tolist() for seed, i in drawn)
+    assert one == same and one != other and one != seeded
+
+
+@pytest.mark.parametrize("index", range(12))
+def test_answers_can_be_found_in_the_text(index, prose):
+    """Every value of an answer stands in a sentence of the talk, with its key."""
+    talk = records.facts(np.random.default_rng(index), 12)
+    assert 1 <= len(talk.turns) <= 4
+    for _, answer in talk.turns:
+        values = re.findall(r"\d{4,}|[a-z0-9]{4}(?:-[a-z0-9]{4})+|\w+ and \w+", answer)
+        assert values and all(
+            any(value in sentence for sentence in talk.sentences) for value in values if " " not in value
+        )
+
+
+def test_the_last_place_counts():
+    """Tracking: replayed move by move."""
+    for seed in range(10):
+        talk = records.tracking(np.random.default_rng(seed), 20)
+        where = {}
+        for sentence in talk.sentences:
+            thing, place = re.search(r"the (\w+) jar to the (\w+)\.", sentence).groups()
+            where[thing] = place
+        for ask, answer in talk.turns:
+            thing = re.search(r"the (\w+) jar", ask).group(1)
+            assert answer == f"The {thing} jar is in the {where[thing]}."
+
+
+def ngrams(text: str, n: int) -> set[tuple[str, ...]]:
+    found = re.findall(r"\w+", text.lower())
+    return {tuple(found[i : i + n]) for i in range(len(found) - n + 1)}
+
+
+def test_no_wording_is_shared_with_an_evaluation():
+    """Gates that have seen the test's sentences keep them because they know them: no four words in a row in common."""
+    own = [text for t in wordings.TEMPLATES for text in (t.fact, t.ask, t.ask_all, t.answer)]
+    own += [*wordings.INTRODUCTIONS, *wordings.REMARKS, *(s for loop in wordings.LOOPS for s in loop)]
+    tasks = (ruler_niah, ruler_vt, ruler_cwe, ruler_fwe)
+    theirs = [*(text for task in tasks for text in task.WORDING.values()), *haystacks.NOISE]
+    strip = lambda text: re.sub(r"\{\w+\}", " ", text)  # noqa: E731
+    seen = set().union(*(ngrams(strip(text), 4) for text in own))
+    assert seen and not seen & set().union(*(ngrams(strip(text), 4) for text in theirs))
+
+
+def test_no_key_is_shared_with_an_evaluation():
+    """Needle keys are adjective-noun pairs with a hyphen, or identifiers: no invented name is one, nor a word of it."""
+    known = {word.lower() for word in words.all_words()}
+    syllables = wordings.SYLLABLES
+    invented = {"".join(parts) for n in (2, 3) for parts in itertools.product(syllables, repeat=n)}
+    assert len(invented) > 20_000 and not invented & known
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        name = wordings.name(rng)
+        assert "-" not in name and {part.lower() for part in name.split() if part[0].isupper()} <= invented
+
+
+def test_the_text_is_no_haystack():
+    """The factbook is read by trainings alone, the essays by evaluations alone."""
+    for module in (texts, records, wordings):
+        source = Path(module.__file__).read_text(encoding="utf-8")
+        assert "haystacks" not in source and "ESSAYS" not in source
+    assert all(len(profile) >= 16 for profile in PROSE)
+
+
+def test_too_short_is_refused(prose):
+    """Rather than an endless search for a document that fits."""
+    with pytest.raises(ValueError, match="40 tokens are too few"):
+        records.document("facts", TOKENIZER, 40, 0, 0)
