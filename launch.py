@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import os
 import re
 import runpy
 import sys
@@ -25,7 +26,7 @@ from experiments.plan import ConfigError
 from nexus import record
 from nexus.fetch import FetchError
 
-EXPERIMENTS = ("evaluate", "benchmark", "train", "train_judgeq", "calibrate_heads")
+EXPERIMENTS = ("evaluate", "benchmark", "survival", "train", "train_judgeq", "calibrate_heads")
 NOT_RUN = ("__init__", "base")  # files of configs/ that are no experiment
 REFUSED = (AttributeError, KeyError, TypeError, ValueError, OSError, flags.Error)  # what a wrong command line raises
 
@@ -96,9 +97,14 @@ def load_config(text: str) -> config_dict.ConfigDict:
     """The config of FILE or FILE:OPTIONS. Raises what its get_config raises, without the flag library's wrapping."""
     path, _, options = text.partition(":")
     if not Path(path).is_file():
-        there = ", ".join(sorted(str(file) for file in Path("configs").glob("*.py") if file.stem not in NOT_RUN))
-        raise ValueError(f"--config={path}: there is no such file; configs here: {there or 'none'}")
+        raise ValueError(f"--config={path}: there is no such file; configs here: {configs_here()}")
     return runpy.run_path(path)["get_config"](*[options] if options else [])
+
+
+def configs_here() -> str:
+    """The configs of the checkout, as they are written on the command line from the current folder."""
+    files = (Path(__file__).resolve().parent / "configs").glob("*.py")
+    return ", ".join(sorted(os.path.relpath(file) for file in files if file.stem not in NOT_RUN))
 
 
 def check_key(config: config_dict.ConfigDict, key: str) -> None:
@@ -122,4 +128,7 @@ def refuse(text: str) -> NoReturn:
 
 
 if __name__ == "__main__":
+    if {"--help", "-h", "-help"} & set(sys.argv[1:]):
+        print(f"{(__doc__ or '').strip()}\n\nConfigs: {configs_here()}")
+        sys.exit(0)
     app.run(main, flags_parser=parse)

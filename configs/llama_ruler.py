@@ -2,7 +2,7 @@
 
     python launch.py --config=configs/llama_ruler.py
     python launch.py --config=configs/llama_ruler.py:length=4096
-    python launch.py --config=configs/llama_ruler.py:methods=all
+    python launch.py --config=configs/llama_ruler.py:methods=all,n=50
     python launch.py --config=configs/llama_ruler.py:model=/path/to/llama,length=8192,n=100
 
 The embedded model (SmolLM2-135M-Instruct, fetched once and checked) on five needle tasks, 10 examples each. Question

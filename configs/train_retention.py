@@ -71,6 +71,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.mesh.data = -1  # -1: all that are left
     config.mesh.fsdp = 1
     config.mesh.model = 1
+    config.mesh.distributed = False  # True: joins the processes of a pod, see docs/pods.md
 
     config.dev = config_dict.ConfigDict()  # a small evaluation on the way, with other samples than any reported one
     config.dev.every = 60  # steps; 0: none

@@ -74,8 +74,8 @@ def needle(seed: int, number: int) -> Needle:
     name, thing, place = (
         list_[rng.permutation(len(list_))[number % len(list_)]] for list_ in (_NAMES, _THINGS, _PLACES)
     )
-    asked = (text.format(name=name, thing=thing) for text in (QUESTION, ANSWER))
-    return Needle(f"{name} keeps the {thing} {place}.", *asked, place)
+    question, prefix = (text.format(name=name, thing=thing) for text in (QUESTION, ANSWER))
+    return Needle(f"{name} keeps the {thing} {place}.", question, prefix, place)
 
 
 def filler(seed: int, count: int, folder: str = "") -> Filler:

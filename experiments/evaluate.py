@@ -25,7 +25,7 @@ from experiments.progress import Progress
 from nexus import decode, generate, record
 from nexus.models.load import Model, load_model
 from nexus.models.tokenizer import Tokenizer
-from nexus.tasks import prepare
+from nexus.tasks import prepare, ruler
 from nexus.tasks.example import Example
 
 Row = dict[str, Any]
@@ -56,18 +56,20 @@ class Run:
 def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     """Runs what the folder still lacks, then writes the report."""
     # --- plan: whatever cannot run is refused here -------------------------------------------------------------------
-    started, config = time.monotonic(), resolve(config)
+    started, every = time.monotonic(), plan.asks_for_all(config)
+    config = resolve(config)
     cells, settings = plan.cells(config), plan.settings(config)
     record.check_workdir(workdir, config.to_dict())
     print("\n".join(plan.describe(config)), flush=True)
 
     # --- model and examples ------------------------------------------------------------------------------------------
     model = _load(config)
-    _check_weights(config, model, cells)
+    cells = _runnable(config, model, cells, every)
     wanted = itertools.product(config.eval.tasks, config.eval.lengths)
     examples = {(task, length): _examples(config, model, task, length) for task, length in wanted}
     record.open_workdir(workdir, config.to_dict())  # only now: a refused model or length claims no folder
-    environment = record.start_process(workdir)
+    left_out = [name for name in config.eval.methods if name not in {cell.method for cell in cells}]
+    environment = record.start_process(workdir, left_out=left_out)
     fields = rows.shared_fields(config, model, environment["git_commit"])
     this = Run(config=config, workdir=workdir, model=model, settings=settings, fields=fields)
 
@@ -104,7 +106,7 @@ def _fill(this: Run, cell: Cell, examples: list[Example], found: dict[int, Row],
             found = found | {row["index"]: row for row in new}
         progress.advance(len(batch))
     ordered = [found[example.index] for example in examples]
-    row = rows.metrics_row(cell, ordered, len(this.config.eval.tasks))
+    row = rows.metrics_row(cell, ordered, sum(task in ruler.PUBLISHED for task in this.config.eval.tasks))
     this.append("kept", [rows.kept_row(cell, ordered)])
     this.append("metrics", [row])
     progress.row(row)
@@ -163,18 +165,25 @@ def _load(config: config_dict.FrozenConfigDict) -> Model:
     return model
 
 
-def _check_weights(config: config_dict.FrozenConfigDict, model: Model, cells: list[Cell]) -> None:
-    """Raises plan.ConfigError where methods need trained or calibrated numbers that this model does not have."""
+def _runnable(config: config_dict.FrozenConfigDict, model: Model, cells: list[Cell], every: bool) -> list[Cell]:
+    """The cells whose methods have what they need for this model: trained gates, calibrations.
+
+    methods=all (`every`) leaves the others out and says so; for one that was named: plan.ConfigError.
+    """
     shapes = jax.eval_shape(lambda: model.params)
     missing: dict[str, str] = {}
     for cell in {(cell.method, cell.budget): cell for cell in cells}.values():
+        method = plan.build(config, cell)
+        method = dataclasses.replace(method, scorer=method.scorer.bind(model.tokenizer))
         try:
-            jax.eval_shape(functools.partial(decode.with_weights, model.config, plan.build(config, cell)), shapes)
+            jax.eval_shape(functools.partial(decode.with_weights, model.config, method), shapes)
         except (ValueError, FileNotFoundError) as error:
             missing.setdefault(cell.method, f"method {cell.method!r}: {error}")
-    if missing:
-        others = [name for name in config.eval.methods if name not in missing]
-        raise plan.ConfigError("; ".join(missing.values()) + f" -- without them: methods={','.join(others)}")
+    if missing and not every:
+        raise plan.ConfigError("; ".join(missing.values()))
+    for text in missing.values():
+        print(f"left out: {text}", flush=True)
+    return [cell for cell in cells if cell.method not in missing]
 
 
 def _examples(config: config_dict.FrozenConfigDict, model: Model, task: str, length: int) -> list[Example]:

@@ -47,6 +47,8 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     ev.lengths = _list("eval.lengths", ev.lengths, int, low=1)
     ev.budgets = _list("eval.budgets", ev.budgets, int, low=0)
     ev.ratios = _list("eval.ratios", ev.ratios, float, low=0.0, high=1.0)
+    if 0.0 in ev.ratios:
+        raise ValueError("eval.ratios=0 keeps nothing: a ratio lies above 0 and up to 1")
     ev.tasks = _names("eval.tasks", ev.tasks, list(ruler.TASKS))
     ev.methods = _names("eval.methods", ev.methods, methods.names())
     for name, low, high in (
@@ -67,6 +69,11 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     for cell in cells(resolved):
         build(resolved, cell)
     return resolved
+
+
+def asks_for_all(config: config_dict.ConfigDict) -> bool:
+    """Whether the methods are "all", rather than named one by one."""
+    return _pieces(config.eval.methods) == ["all"]
 
 
 def _check_grid(ev: config_dict.ConfigDict) -> None:
@@ -111,7 +118,8 @@ def build(config: config_dict.FrozenConfigDict, cell: Cell) -> methods.Method:
             **config.method[cell.method].to_dict(),
         )
     except ValueError as error:
-        raise ValueError(f"method {cell.method!r} at budget {cell.budget} (length {cell.length}): {error}") from error
+        text = str(error).removeprefix(f"method {cell.method!r}: ")
+        raise ValueError(f"method {cell.method!r} at budget {cell.budget} (length {cell.length}): {text}") from error
 
 
 # --- cells ------------------------------------------------------------------------------------------------------------
@@ -144,7 +152,10 @@ def describe(config: config_dict.FrozenConfigDict) -> list[str]:
     ev = config.eval
     lines = [f"model {config.model.name}, {ev.num_examples} examples per task, seed {ev.seed}"]
     lines.append(f"protocol {ev.protocol}, {ev.question_mode}, tail {ev.tail}")
-    lines.append(f"{len(ev.tasks)} of {RULER_TASKS} RULER tasks: {', '.join(ev.tasks)}")
+    published = [task for task in ev.tasks if task in ruler.PUBLISHED]
+    lines.append(f"{len(published)} of {RULER_TASKS} RULER tasks: {', '.join(published) or 'none'}")
+    own = [task for task in ev.tasks if task not in published]
+    lines += [f"tasks of ours: {', '.join(own)}"] if own else []
     lines.append(f"methods: {', '.join(ev.methods)}")
     for length in ev.lengths:
         grid = [f"{b} entries" + (f" (ratio {r:g})" if r is not None else "") for b, r in _budgets(ev, length)]

@@ -42,7 +42,9 @@ def write(workdir: Path) -> str:
 # --- sections ---------------------------------------------------------------------------------------------------------
 def _header(results: Results) -> str:
     first, ev = results.rows[0], results.config["eval"]
-    expected = sum(_grid_size(ev, method) for method in ev["methods"]) * len(ev["lengths"]) * len(ev["tasks"])
+    left_out = results.env["runs"][-1].get("left_out", [])
+    methods = [method for method in ev["methods"] if method not in left_out]
+    expected = sum(_grid_size(ev, method) for method in methods) * len(ev["lengths"]) * len(ev["tasks"])
     skipped = sum(
         (expected // len(ev["lengths"]) // len(ev["tasks"]) - 1) * len(tasks_above_floor(results, length)[1])
         for length in ev["lengths"]
@@ -60,6 +62,8 @@ def _header(results: Results) -> str:
         "- scores 0-100; [low, high] is a 95 % bootstrap interval over examples. With few examples it is rough, and "
         "where all examples score alike it has no width and says nothing",
     ]
+    if left_out:
+        lines.append(f"- left out, since this model has no trained or calibrated parts for them: {', '.join(left_out)}")
     if missing > 0:
         lines.append(f"- **unfinished**: {missing} of {expected - skipped} cells are missing; run the command again")
     return "\n".join(lines)

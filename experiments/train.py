@@ -22,7 +22,7 @@ from jax.sharding import Mesh
 from ml_collections import config_dict
 
 from experiments.plan import ConfigError
-from experiments.training import dev, report, settings
+from experiments.training import dev, processes, report, settings
 from experiments.training.progress import Steps
 from nexus import gates, record
 from nexus.checkpoint import Checkpoints
@@ -41,27 +41,56 @@ class Stopped(Exception):
 def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     """Trains what is missing and writes gates and report."""
     config = settings.resolve(config)
+    processes.start(config.mesh.distributed)
     mesh = _mesh(config)
     model = _load(config, mesh)
-    started, log = time.monotonic(), workdir / "train.jsonl"
-    environment = record.start_process(workdir)
+    started = time.monotonic()
+    environment = record.start_process(workdir) if processes.first() else None
     data = rows.source(settings.mix(config), model.tokenizer, config.data.rows)
-    batches = rows.batches(data, config.train.batch, config.train.seed)
     optimizer, rate = make_optimizer(config)
     state = first_state(config, model, optimizer, mesh)
-    step_fn = compiled_step(config, model, optimizer, state)
     checkpoints = Checkpoints(workdir / "checkpoints")
+    training = Training(
+        config=config, workdir=workdir, model=model, mesh=mesh, checkpoints=checkpoints, rate=rate,
+        order=rows.in_order(data, config.train.seed), step=compiled_step(config, model, optimizer, state),
+    )  # fmt: skip
     try:
-        state, done = _continue(checkpoints, state, log)
-        print(f"{done} of {config.train.steps} steps are done", flush=True)
-        train(config, model, step_fn, batches, state, done, checkpoints, log, rate, mesh)
+        state, done = _continue(training, state)
+        _say(f"{done} of {config.train.steps} steps are done")
+        train(training, state, done)
     except Stopped as stopped:
-        print(stopped, flush=True)
+        _say(str(stopped))
         return
     finally:
         checkpoints.close()
-        record.finish_process(workdir, environment, time.monotonic() - started)
-    print(report.write(workdir), flush=True)
+        if environment is not None:
+            record.finish_process(workdir, environment, time.monotonic() - started)
+    if processes.first():
+        _say(report.write(workdir))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """What every step shares."""
+
+    config: config_dict.FrozenConfigDict
+    workdir: Path
+    model: Model
+    mesh: Mesh
+    checkpoints: Checkpoints
+    order: Any  # rows in the order of the training
+    step: Callable[..., Any]
+    rate: Callable[[int], Any]
+
+    @property
+    def log(self) -> Path:
+        return self.workdir / "train.jsonl"
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step; each process reads its own rows."""
+        mine = rows.share(self.order, step, self.config.train.batch, jax.process_index(), jax.process_count())
+        fields: Any = (mine[name] for name in Batch._fields)
+        return processes.joined(self.mesh, Batch(*fields))
 
 
 def compiled_step(
@@ -72,40 +101,46 @@ def compiled_step(
     return jax.jit(step, donate_argnums=1, out_shardings=(jax.tree.map(lambda x: x.sharding, state), None))
 
 
-def train(
-    config: config_dict.FrozenConfigDict, model: Model, step_fn: Callable[..., Any], batches: Any, state: State,
-    done: int, checkpoints: Checkpoints, log: Path, rate: Callable[[int], Any], mesh: Mesh,
-) -> None:  # fmt: skip
+def train(t: Training, state: State, done: int) -> None:
     """The loop. Raises Stopped after SIGTERM, ConfigError at a loss that is not a number; both leave a checkpoint."""
-    total, workdir = config.train.steps, log.parent
-    asked: list[int] = []
+    total, dev_every, asked = t.config.train.steps, t.config.dev.every, []
     before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
     try:
-        with Steps(total, done) as progress:
+        with Steps(total, done, quiet=not processes.first()) as progress:
             for step in range(done, total):
                 began = time.monotonic()
-                batch = jax.device_put(Batch(*(batches[step][name] for name in Batch._fields)), sharding.by_rows(mesh))
-                last, (state, numbers) = state, step_fn(model.params, state, batch)
-                del last
-                row = {name: float(value) for name, value in numbers.items()}
-                if not math.isfinite(row["loss"]):
-                    raise ConfigError(
-                        f"the loss of step {step} is {row['loss']} (batch {step} of seed {config.train.seed}); "
-                        f"the newest checkpoint in {workdir / 'checkpoints'} is of step {checkpoints.latest()}"
-                    )
-                row = {"step": step, "rate": float(rate(step)), **row, "seconds": round(time.monotonic() - began, 3)}
-                record.append_rows(log, [row])
+                state, numbers = t.step(t.model.params, state, t.batch(step))
+                row = _row(t, step, numbers, began)
+                if processes.first():
+                    record.append_rows(t.log, [row])
                 progress.advance(row)
-                if (step + 1) % config.train.save_every == 0 or step + 1 == total or asked:
-                    checkpoints.save(step + 1, state, row["loss"])
-                if asked:
+                stop = processes.any_of(bool(asked))
+                if (step + 1) % t.config.train.save_every == 0 or step + 1 == total or stop:
+                    t.checkpoints.save(step + 1, state, row["loss"])
+                if stop:
                     raise Stopped(f"stopped by SIGTERM after step {step}; the same command goes on from there")
-                if config.dev.every and ((step + 1) % config.dev.every == 0 or step + 1 == total):
-                    save_gates(config, model, state, workdir, step + 1)
-                    progress.note(dev.evaluate(config, model, workdir, step + 1))
-        save_gates(config, model, state, workdir, total)
+                if dev_every and ((step + 1) % dev_every == 0 or step + 1 == total):
+                    save_gates(t, state, step + 1)
+                    progress.note(dev.evaluate(t.config, t.model, t.workdir, step + 1))
+        save_gates(t, state, total)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _row(t: Training, step: int, numbers: dict[str, jax.Array], began: float) -> Row:
+    """The line of a step. Raises ConfigError for a loss that is not a number."""
+    row = {name: float(value) for name, value in numbers.items()}
+    if not math.isfinite(row["loss"]):
+        raise ConfigError(
+            f"the loss of step {step} is {row['loss']} (batch {step} of seed {t.config.train.seed}); "
+            f"the newest checkpoint in {t.workdir / 'checkpoints'} is of step {t.checkpoints.latest()}"
+        )
+    return {"step": step, "rate": float(t.rate(step)), **row, "seconds": round(time.monotonic() - began, 3)}
+
+
+def _say(text: str) -> None:
+    if processes.first():
+        print(text, flush=True)
 
 
 def make_optimizer(config: config_dict.FrozenConfigDict) -> tuple[optax.GradientTransformation, Callable[[int], Any]]:
@@ -136,33 +171,34 @@ def first_state(
     fresh = gates.init(model.config, settings.gate(config), jax.random.fold_in(key, 0))
     draws = jax.random.key_data(jax.random.fold_in(key, 1))
     state = State(jnp.zeros((), jnp.int32), fresh, optimizer.init(fresh), draws)
-    return jax.device_put(state, sharding.of(mesh, state))
+    return processes.spread(mesh, state)
 
 
-def _continue(checkpoints: Checkpoints, state: State, log: Path) -> tuple[State, int]:
+def _continue(t: Training, state: State) -> tuple[State, int]:
     """The newest state and its number of steps; what was logged after it is dropped, it will be computed again."""
-    done = checkpoints.latest()
-    if done is None:
-        log.unlink(missing_ok=True)
-        return state, 0
-    state = checkpoints.restore(done, jax.tree.map(ocp_shape, state))
-    kept = [row for row in record.read_rows(log) if row["step"] < done]
-    log.unlink(missing_ok=True)
-    record.append_rows(log, kept)
-    return state, done
+    done = t.checkpoints.latest()
+    if done is not None:
+        state = t.checkpoints.restore(done, jax.tree.map(_shape, state))
+    if processes.first():
+        kept = [row for row in record.read_rows(t.log) if row["step"] < (done or 0)]
+        t.log.unlink(missing_ok=True)
+        record.append_rows(t.log, kept)
+    return state, done or 0
 
 
-def ocp_shape(x: jax.Array) -> jax.ShapeDtypeStruct:
+def _shape(x: jax.Array) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
 
 
-def save_gates(config: config_dict.FrozenConfigDict, model: Model, state: State, workdir: Path, steps: int) -> None:
+def save_gates(t: Training, state: State, steps: int) -> None:
     """Writes gates.safetensors with where it comes from."""
     about = {
-        "method": config.train.method, "steps": steps, "git_commit": record.git_commit(),
-        "config_hash": record.config_hash(config.to_dict()), "config": record.plain(config.to_dict()),
+        "method": t.config.train.method, "steps": steps, "git_commit": record.git_commit(),
+        "config_hash": record.config_hash(t.config.to_dict()), "config": record.plain(t.config.to_dict()),
     }  # fmt: skip
-    gates.save(workdir / "gates.safetensors", state.gates, settings.gate(config), model.config, about)
+    found = processes.whole(state.gates)
+    if processes.first():
+        gates.save(t.workdir / "gates.safetensors", found, settings.gate(t.config), t.model.config, about)
 
 
 def _mesh(config: config_dict.FrozenConfigDict) -> Mesh:
@@ -176,6 +212,10 @@ def _mesh(config: config_dict.FrozenConfigDict) -> Mesh:
             f"train.batch={config.train.batch} rows cannot be shared by {sharding.row_shards(mesh)} devices "
             "(mesh.data x mesh.fsdp)"
         )
+    if config.train.batch % jax.process_count():
+        raise ConfigError(f"train.batch={config.train.batch} cannot be shared by {jax.process_count()} processes")
+    if config.dev.every and jax.process_count() > 1:
+        raise ConfigError("several processes train without small evaluations: set dev.every=0")
     return mesh
 
 
@@ -188,4 +228,4 @@ def _load(config: config_dict.FrozenConfigDict, mesh: Mesh) -> Model:
         raise ConfigError(
             f"data.row={config.data.row} goes beyond the {model.config.max_position} positions of {config.model.name}"
         )
-    return dataclasses.replace(model, params=jax.device_put(model.params, sharding.of(mesh, model.params)))
+    return dataclasses.replace(model, params=processes.spread(mesh, model.params))

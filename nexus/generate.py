@@ -53,6 +53,9 @@ class Settings:
             raise ValueError(f"protocol {self.protocol!r}; allowed: {', '.join(PROTOCOLS)}")
         if self.tail not in TAILS:
             raise ValueError(f"tail {self.tail!r}; allowed: {', '.join(TAILS)}")
+        for name in ("chunk", "evict_every"):
+            if isinstance(getattr(self, name), bool) or not isinstance(getattr(self, name), int):
+                raise ValueError(f"{name} must be an integer, got {getattr(self, name)!r}")
         if self.chunk < 1:
             raise ValueError(f"chunk must be at least 1, got {self.chunk}")
         if not 1 <= self.evict_every <= self.chunk:

@@ -188,7 +188,7 @@ def names() -> list[str]:
 def row(name: str) -> Row:
     """The row of a name; an unknown name is a KeyError that lists the known ones."""
     if name not in ROWS:
-        near = difflib.get_close_matches(name, ROWS, n=1)
+        near = difflib.get_close_matches(str(name), ROWS, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise KeyError(f"method {name!r} is not known{hint}; known: {', '.join(ROWS)}")
     return ROWS[name]
@@ -278,6 +278,9 @@ def _given(name: str, chosen: dict[str, Any], allocator: Allocator, sampler: Sam
     for key, value in chosen.items():
         if key not in here:
             raise KeyError(f"method {name!r} has no option {key!r}; known: {', '.join(own) or 'none'}")
+        kind = type(here[key])
+        if kind in (bool, int, float, str) and not isinstance(value, (kind, int) if kind is float else (kind, tuple)):
+            raise ValueError(f"method {name!r}: option {key} takes {kind.__name__}, got {value!r}")
         if key not in in_force and value != own[key]:
             raise ValueError(
                 f"method {name!r}: option {key}={value!r} belongs to a part that is not in use with "

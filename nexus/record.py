@@ -165,9 +165,9 @@ def environment(root: Path = ROOT) -> dict[str, Any]:
     }
 
 
-def start_process(workdir: Path) -> dict[str, Any]:
-    """Adds this process to env.json, which lists all that worked in a folder; returns its entry."""
-    entry = environment() | {"wall_s": None}
+def start_process(workdir: Path, **facts: Any) -> dict[str, Any]:
+    """Adds this process, with facts about it, to env.json, which lists all that worked there; returns its entry."""
+    entry = environment() | facts | {"wall_s": None}
     path = workdir / "env.json"
     earlier = read_json(path)["runs"] if path.exists() else []
     write_json(path, {"runs": [*earlier, entry]})

@@ -70,6 +70,8 @@ def test_the_window_is_protected_by_the_rows_that_have_one():
         (("snapkv", {"budget": 32}), ValueError, "num_sinks=4 \\+ recent=32 .* = 36 protected.*budget of 32"),
         (("knorm", {"budget": 8, "recent": 4, "min_per_head": 1}), ValueError, "= 9 protected"),
         (("snapkv", {"window": 0}), ValueError, "window must be at least 1"),
+        (("snapkv", {"window": "a"}), ValueError, "option window takes int, got 'a'"),
+        ((None, {}), KeyError, "method None is not known"),
         (("snapkv", {"kernel": 4}), ValueError, "kernel must be odd"),
         (("snapkv", {"pool": "mean"}), ValueError, "pool 'mean'; allowed: avg, max"),
     ],

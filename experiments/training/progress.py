@@ -15,8 +15,8 @@ EVERY = 5  # steps between two printed lines
 class Steps:
     """Counts steps; a context manager."""
 
-    def __init__(self, total: int, done: int, console: Console | None = None) -> None:
-        self._console = console or Console(soft_wrap=True)
+    def __init__(self, total: int, done: int, quiet: bool = False) -> None:
+        self._console = Console(soft_wrap=True, quiet=quiet)
         self._total, self._done, self._fresh, self._started = total, done, 0, time.monotonic()
         self._bar = bars.Progress(
             bars.TextColumn("{task.completed:.0f} of {task.total:.0f} steps"), bars.BarColumn(),

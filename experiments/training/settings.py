@@ -57,7 +57,7 @@ def recipe(config: config_dict.FrozenConfigDict) -> Recipe:
 
 
 def mesh(config: config_dict.FrozenConfigDict) -> MeshShape:
-    return MeshShape(**config.mesh.to_dict())
+    return MeshShape(data=config.mesh.data, fsdp=config.mesh.fsdp, model=config.mesh.model)
 
 
 def mix(config: config_dict.FrozenConfigDict) -> Mix:

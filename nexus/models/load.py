@@ -47,6 +47,8 @@ def load_model(name_or_path: str | Path, dtype: str | None = None) -> Model:
     if dtype not in DTYPES:
         raise ValueError(f"dtype {dtype!r}; known: {', '.join(DTYPES)}")
     name, path = str(name_or_path), Path(name_or_path).expanduser()
+    if not name:
+        raise ValueError("the model's name is empty: give a local path, a preset, the embedded model or a hub name")
     if path.exists():
         return _from_path(path, path.name, dtype)
     if name in PRESETS:

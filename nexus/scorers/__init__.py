@@ -23,7 +23,8 @@ from nexus.scorers.unigram import Unigram
 from nexus.scorers.window import WindowAttention
 
 __all__ = [
-    "AccumulatedAttention", "BlockWalk", "GlobalAttention", "LagRelative", "RedundancyAware", "Call", "CriticalKV", "ExpectedAttention", "LaProx",
+    "AccumulatedAttention", "BlockWalk", "GlobalAttention", "LagRelative", "RedundancyAware", "Call", "CriticalKV",
+    "ExpectedAttention", "LaProx",
     "Entries", "EvictionOrder", "RetrievalHeads", "KeyDifference", "KeyNorm", "RandomDraw", "Recency", "Scorer",
     "CounterCausal", "Replay", "Retention", "SoftQueries", "Unigram", "WindowAttention",
 ]  # fmt: skip

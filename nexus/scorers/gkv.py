@@ -64,13 +64,13 @@ class GlobalAttention(Scorer):
     def remember(self, entries: Entries, state: Any) -> dict[str, jax.Array]:
         s, old = self.local(entries, state), entries.aux("global")
         new = old < 0
-        seen_more = (entries.buffer.tail_pos >= 0).any(axis=1)[:, None, None]  # else a longer neighbour in the batch cuts
+        arrived = (entries.buffer.tail_pos >= 0).any(axis=1)[:, None, None]  # else a longer row of the batch was cut
         f = {
             "max": jnp.where(new, s, jnp.maximum(self.alpha * old, s)),
             "mean": jnp.where(new, s, self.alpha * old + (1 - self.alpha) * s),
             "sum": jnp.where(new, s, self.alpha * old + s),
         }[self.memory]
-        return {"global": jnp.where(_context(entries, state), jnp.where(seen_more, f, old), NEW)}
+        return {"global": jnp.where(_context(entries, state), jnp.where(arrived, f, old), NEW)}
 
     def local(self, entries: Entries, state: Any) -> jax.Array:
         """s [B,P,n]: attention of this window alone; 0 for the window's own entries."""

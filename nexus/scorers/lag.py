@@ -109,7 +109,7 @@ def _values(entries: Entries, at: jax.Array, name: str) -> jax.Array:
     """Keys ("k") or values ("v") of candidates at [B,P,Q,lag]: [B,P,Q,lag,H]."""
     cand, flat = entries.cand, at.reshape(*at.shape[:2], -1)
     names = ("pos", "owner", "row", "column", "in_table")
-    chosen = {field: jnp.take_along_axis(getattr(cand, field), flat, axis=-1) for field in names}
+    chosen: dict[str, Any] = {field: jnp.take_along_axis(getattr(cand, field), flat, axis=-1) for field in names}
     x = getattr(dataclasses.replace(entries, cand=dataclasses.replace(cand, **chosen)), name)()
     return x.reshape(*at.shape, -1)
 

@@ -37,6 +37,7 @@ class Retention(Scorer):
     longest_age: int = 0  # tokens; 0 = no cap
 
     aux: ClassVar[tuple[str, ...]] = (COLUMN,)
+    scale: ClassVar[str] = "log"  # drawn by a reservoir, the weight is the retention itself
 
     def __post_init__(self) -> None:
         if self.lookahead < 1:

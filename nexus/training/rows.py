@@ -142,7 +142,19 @@ def mix_key(mix: Mix, tokenizer: Tokenizer) -> str:
     return f"rows{mix.row}-{hashlib.sha256(parts.encode()).hexdigest()[:16]}"
 
 
-def batches(data: grain.MapDataset, batch: int, seed: int, process: int = 0, processes: int = 1) -> grain.MapDataset:
-    """Endless batches of a process's share of the rows: element s is the batch of step s, of `batch` rows."""
-    shuffled = data.seed(seed).shuffle().repeat(None)
-    return shuffled[process::processes].batch(batch, drop_remainder=True)
+def in_order(data: grain.MapDataset, seed: int) -> grain.MapDataset:
+    """The rows of an endless training: epoch after epoch, each in an order of its own."""
+    return data.seed(seed).shuffle().repeat(None)
+
+
+def share(order: grain.MapDataset, step: int, batch: int, process: int = 0, processes: int = 1) -> Row:
+    """A process's rows of a step, stacked: step s holds rows s * batch ... of the order, however many processes read.
+
+    Raises ValueError when the processes cannot share a batch equally.
+    """
+    if batch % processes:
+        raise ValueError(f"a batch of {batch} rows cannot be shared by {processes} processes")
+    each = batch // processes
+    first = step * batch + process * each
+    found = [order[first + i] for i in range(each)]
+    return {name: np.stack([row[name] for row in found]) for name in found[0]}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nexus import buffer as kv
-from nexus import evict, methods
+from nexus import evict
 from nexus.generate import Settings
 from nexus.scorers import Entries, LagRelative
 from nexus.shapes import Layout
@@ -62,7 +62,8 @@ def test_a_channel_that_does_not_vary_says_nothing():
     """max = min divides by zero in the public code."""
     entries, _, _ = prompt(14, HEADS)
     buf = entries.buffer
-    entries = dataclasses.replace(entries, buffer=dataclasses.replace(buf, k=jnp.where(buf.pos[..., None] > 5, 1.0, buf.k)))
+    k = jnp.where(buf.pos[..., None] > 5, 1.0, buf.k)
+    entries = dataclasses.replace(entries, buffer=dataclasses.replace(buf, k=k))
     for got in places(entries, LagRelative(lag=LAG, skip=SKIP)):
         assert sorted(got[2:6]) == [0, 0.25, 0.5, 0.75]
 
@@ -143,4 +144,4 @@ def test_places_move_with_their_entries():
 @pytest.mark.parametrize("options", [{"lag": -1}, {"skip": -1}, {"lag": 2.5}])
 def test_what_is_refused(options):
     with pytest.raises(ValueError, match=f"{next(iter(options))} must be an integer of at least 0"):
-        methods.build("lagkv", budget=64, **options)
+        LagRelative(**options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import grain
 import numpy as np
 import pytest
 
@@ -52,16 +53,17 @@ def test_the_name_of_a_block_says_what_is_in_it():
 
 
 def test_batches_follow_from_the_seed_and_the_step():
-    """Step s sees the same rows whoever asks and whenever; processes share an epoch without overlap."""
-    import grain
+    """Step s sees the same rows whoever asks and whenever; processes share a batch in its order, without overlap."""
+    data = grain.MapDataset.range(12).map(lambda i: {"tokens": np.array([i])})
 
-    data = grain.MapDataset.range(12)
-    one, same, other = (rows.batches(data, 2, seed) for seed in (0, 0, 1))
-    assert [one[i].tolist() for i in range(9)] == [same[i].tolist() for i in range(9)]
-    assert [one[i].tolist() for i in range(6)] != [other[i].tolist() for i in range(6)]
-    assert sorted(x for i in range(6) for x in one[i].tolist()) == list(range(12))
-    halves = [[x for i in range(3) for x in rows.batches(data, 2, 0, p, 2)[i].tolist()] for p in range(2)]
-    assert sorted(halves[0] + halves[1]) == list(range(12))
+    def drawn(step, seed=0, **who):
+        return rows.share(rows.in_order(data, seed), step, 4, **who)["tokens"][:, 0].tolist()
+
+    assert sorted(x for step in range(3) for x in drawn(step)) == list(range(12))
+    assert drawn(7) == drawn(7) and [drawn(i) for i in range(3)] != [drawn(i, seed=1) for i in range(3)]
+    assert drawn(5) == drawn(5, process=0, processes=2) + drawn(5, process=1, processes=2)
+    with pytest.raises(ValueError, match="a batch of 4 rows cannot be shared by 3 processes"):
+        drawn(0, process=0, processes=3)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +12,10 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 from jax.sharding import PartitionSpec as P
 
+from nexus import record
 from nexus.training import sharding
 from nexus.training.sharding import MeshShape
 
@@ -40,7 +45,7 @@ class FakeMesh:
     ],
 )
 def test_one_table_says_what_lies_where(name, shape, expected):
-    """The optimiser follows its parameters; what an axis does not divide (3 kv heads, an odd vocabulary) stays whole."""
+    """The optimiser follows its parameters; what an axis does not divide (3 kv heads, odd vocabulary) is repeated."""
     assert sharding.spec(FakeMesh, name, shape) == expected
 
 
@@ -54,14 +59,70 @@ def test_sizes_must_use_the_devices():
 
 
 def test_eight_devices_compute_what_one_does():
-    """Losses to 1e-5 over several steps on meshes with every axis, and identical kept sets of a buffer split by sequence."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "training" / "eight_devices.py")], cwd=ROOT, capture_output=True, text=True,
-        check=False, timeout=600,
-    )  # fmt: skip
+    """Losses to 1e-5 over several steps on meshes with every axis; identical kept sets of a buffer split by rows."""
+    command = [sys.executable, str(ROOT / "tests" / "training" / "eight_devices.py")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     lines = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     one = np.array(lines["one"].split(), float)
     for name in ("data", "fsdp", "model", "all"):
         np.testing.assert_allclose(np.array(lines[name].split(), float), one, rtol=1e-5, err_msg=name)
     assert lines["kept"] == "same"
+
+
+# --- several processes ------------------------------------------------------------------------------------------------
+
+
+def start(folder: Path, cache: Path, *arguments: str, devices: int, **environment: str) -> subprocess.Popen:
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    script = str(ROOT / "tests" / "training" / "one_process.py")
+    return subprocess.Popen(
+        [sys.executable, script, str(folder), *arguments], cwd=ROOT, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, env=os.environ | {"XLA_FLAGS": flags, "NEXUS_CACHE": str(cache)} | environment,
+    )  # fmt: skip
+
+
+def pair(folder: Path, cache: Path, *arguments: str) -> list[subprocess.Popen]:
+    """Two processes with two devices each, on a free port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    shared = {"NEXUS_COORDINATOR": address, "NEXUS_PROCESSES": "2"}
+    return [start(folder, cache, *arguments, devices=2, NEXUS_PROCESS=str(i), **shared) for i in range(2)]
+
+
+def finished(processes: list[subprocess.Popen]) -> None:
+    outputs = [process.communicate(timeout=400)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes), "\n".join(outputs)[-3000:]
+
+
+def losses(folder: Path) -> np.ndarray:
+    found = record.read_rows(folder / "train.jsonl")
+    assert [row["step"] for row in found] == list(range(6))
+    return np.array([row["loss"] for row in found])
+
+
+def test_two_processes_are_one_and_survive_a_kill(tmp_path):
+    """Two processes on this machine give one process's losses and gates; one is killed without warning, and the same
+    commands go on from the last checkpoint. A process that was alone can read the checkpoint of two."""
+    cache = tmp_path / "cache"
+    finished([start(tmp_path / "one", cache, devices=4)])
+    alone = losses(tmp_path / "one")
+
+    killed = pair(tmp_path / "two", cache, "3")
+    for process in killed:  # the other one notices, or is stopped
+        try:
+            process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+    assert any(process.returncode == 9 for process in killed)
+    assert len(record.read_rows(tmp_path / "two" / "train.jsonl")) == 4
+    shutil.copytree(tmp_path / "two", tmp_path / "moved")
+    finished(pair(tmp_path / "two", cache))
+    np.testing.assert_allclose(losses(tmp_path / "two"), alone, rtol=1e-5)
+    finished([start(tmp_path / "moved", cache, devices=4)])  # restored on another mesh
+    np.testing.assert_allclose(losses(tmp_path / "moved"), alone, rtol=1e-5)
+    files = [safetensors.numpy.load_file(tmp_path / name / "gates.safetensors") for name in ("one", "two")]
+    for name, value in files[0].items():
+        np.testing.assert_allclose(files[1][name], value, atol=2e-3)
