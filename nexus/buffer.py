@@ -226,9 +226,7 @@ def gather(cand: Candidates, table: jax.Array, tail: jax.Array) -> jax.Array:
 # --- keeping -----------------------------------------------------------------------------------------------------
 
 
-def repack(
-    buffer: KVBuffer, cand: Candidates, keep: jax.Array, fresh: dict[str, jax.Array] | None = None
-) -> KVBuffer:
+def repack(buffer: KVBuffer, cand: Candidates, keep: jax.Array, fresh: dict[str, jax.Array] | None = None) -> KVBuffer:
     """Keeps the candidates where keep [B,P,n] is true, at most the layout's pool rows each; the tail is empty again.
 
     fresh: new values [B,P,n] of columns of aux, in the place of the buffer's.
@@ -261,8 +259,10 @@ def repack(
         pos=flat(sel.pos),
         start=(ends[..., :-1] + base).reshape(shape),
         count=jnp.diff(ends, axis=-1).reshape(shape),
-        aux={name: flat(take(fresh[name]) if name in fresh else gather(sel, x, buffer.tail_aux[name]))
-             for name, x in buffer.aux.items()},
+        aux={
+            name: flat(take(fresh[name]) if name in fresh else gather(sel, x, buffer.tail_aux[name]))
+            for name, x in buffer.aux.items()
+        },
         token={name: _chosen_tokens(sel, x, buffer.tail_token[name]) for name, x in buffer.token.items()},
         tail_k=buffer.tail_k[..., : layout.tail, :],
         tail_v=buffer.tail_v[..., : layout.tail, :],

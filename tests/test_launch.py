@@ -48,7 +48,10 @@ def in_the_repository(monkeypatch):
         (["--config", "configs/tiny.py", "--config.eval.sead=3"], "no 'sead'"),
         ([TINY + ":lenght=1"], "'lenght'; allowed after the colon: batch,"),
         ([TINY + ":n=x"], "eval.num_examples takes one int; got 'x'"),
-        (["--config=configs/tinny.py"], "no such file; configs here: configs/benchmark.py, configs/calibrate_heads.py, configs/llama_ruler.py,"),
+        (
+            ["--config=configs/tinny.py"],
+            "no such file; configs here: configs/benchmark.py, configs/calibrate_heads.py, configs/llama_ruler.py,",
+        ),
         (["--bad=1"], "bad"),
     ],
 )
