@@ -1,4 +1,4 @@
-"""RULER with a Llama-architecture model: what do four eviction methods lose against the full cache?
+"""RULER with a Llama-architecture model: what do four eviction methods and trained gates lose against the full cache?
 
     python launch.py --config=configs/llama_ruler.py
     python launch.py --config=configs/llama_ruler.py:length=4096
@@ -18,18 +18,26 @@ from ml_collections import config_dict
 from configs import base
 
 
+EMBEDDED = "smollm2-135m-instruct"
+BASELINES = ("full", "streaming_llm", "snapkv", "keydiff", "h2o")
+TRAINED = ("global_retention",)
+
+
 def get_config(options: str = "") -> config_dict.ConfigDict:
     config = base.get_config()
 
     # tasks: the ones on which this model's full cache has something to lose
     config.eval.tasks = ("niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
 
-    # methods: the full cache and four baselines
-    config.eval.methods = ("full", "streaming_llm", "snapkv", "keydiff", "h2o")
+    # methods: the full cache, four baselines, and gates trained for the embedded model
+    config.eval.methods = BASELINES + TRAINED
     config.eval.ratios = (0.10, 0.25)  # share of the length
 
     # time: ten examples share every product; these answers need at most 45 tokens of RULER's 128, rambling is cut short
     config.eval.batch_size = 10
     config.eval.max_new_tokens = 48
 
-    return base.with_options(config, options)
+    config = base.with_options(config, options)
+    if config.model.name != EMBEDDED and config.eval.methods == BASELINES + TRAINED:
+        config.eval.methods = BASELINES  # another model has no shipped gates
+    return config

@@ -5,7 +5,7 @@
 
 Seven billion parameters: meant for an accelerator. Same grid as llama_ruler.py, so the reports can be read side by
 side.
-Differs from llama_ruler.py: the model.
+Differs from llama_ruler.py: the model, no trained gates.
 """
 
 from __future__ import annotations
@@ -17,5 +17,6 @@ from configs import base, llama_ruler
 
 def get_config(options: str = "") -> config_dict.ConfigDict:
     config = llama_ruler.get_config()
+    config.eval.methods = llama_ruler.BASELINES  # no gates are shipped for it
     config.model.name = "mistralai/Mistral-7B-Instruct-v0.3"  # folder or hub name
     return base.with_options(config, options)

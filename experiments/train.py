@@ -53,6 +53,7 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     training = Training(
         config=config, workdir=workdir, model=model, mesh=mesh, checkpoints=checkpoints, rate=rate,
         order=rows.in_order(data, config.train.seed), step=compiled_step(config, model, optimizer, state),
+        commit=record.git_commit(),
     )  # fmt: skip
     try:
         state, done = _continue(training, state)
@@ -81,6 +82,7 @@ class Training:
     order: Any  # rows in the order of the training
     step: Callable[..., Any]
     rate: Callable[[int], Any]
+    commit: str  # of the code, when the process started
 
     @property
     def log(self) -> Path:
@@ -193,7 +195,7 @@ def _shape(x: jax.Array) -> jax.ShapeDtypeStruct:
 def save_gates(t: Training, state: State, steps: int) -> None:
     """Writes gates.safetensors with where it comes from."""
     about = {
-        "method": t.config.train.method, "steps": steps, "git_commit": record.git_commit(),
+        "method": t.config.train.method, "steps": steps, "git_commit": t.commit,
         "config_hash": record.config_hash(t.config.to_dict()), "config": record.plain(t.config.to_dict()),
     }  # fmt: skip
     found = processes.whole(state.gates)

@@ -6,6 +6,7 @@ Whether it is alone or one of several, and with how many devices, is said by the
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -32,7 +33,7 @@ advance = Steps.advance
 def die(self: Steps, row: dict) -> None:
     advance(self, row)
     if row["step"] == dies_at:
-        os._exit(9)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 Steps.advance = die  # type: ignore[method-assign]
