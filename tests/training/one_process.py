@@ -25,7 +25,7 @@ rows.BLOCK = 8
 config = train_retention.get_config("model=tiny-llama,steps=6,batch=4,row=1024,budget=8")
 config.train.save_every, config.train.warmup, config.data.rows, config.dev.every = 2, 2, 8, 0
 config.gate.width, config.gate.bias = 8, 2.0
-config.mesh.distributed, config.mesh.fsdp = "NEXUS_PROCESS" in os.environ, 2
+config.mesh.distributed, config.mesh.fsdp = True, 2
 
 advance = Steps.advance
 

@@ -73,22 +73,23 @@ def test_eight_devices_compute_what_one_does():
 # --- several processes ------------------------------------------------------------------------------------------------
 
 
-def start(folder: Path, cache: Path, *arguments: str, devices: int, **environment: str) -> subprocess.Popen:
-    flags = f"--xla_force_host_platform_device_count={devices}"
-    script = str(ROOT / "tests" / "training" / "one_process.py")
-    return subprocess.Popen(
-        [sys.executable, script, str(folder), *arguments], cwd=ROOT, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, env=os.environ | {"XLA_FLAGS": flags, "NEXUS_CACHE": str(cache)} | environment,
-    )  # fmt: skip
-
-
-def pair(folder: Path, cache: Path, *arguments: str) -> list[subprocess.Popen]:
-    """Two processes with two devices each, on a free port."""
+def start(count: int, folder: Path, cache: Path, *arguments: str) -> list[subprocess.Popen]:
+    """`count` processes that share four devices, on a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    shared = {"NEXUS_COORDINATOR": address, "NEXUS_PROCESSES": "2"}
-    return [start(folder, cache, *arguments, devices=2, NEXUS_PROCESS=str(i), **shared) for i in range(2)]
+    shared = {
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={4 // count}", "NEXUS_CACHE": str(cache),
+        "NEXUS_COORDINATOR": address, "NEXUS_PROCESSES": str(count),
+    }  # fmt: skip
+    command = [sys.executable, str(ROOT / "tests" / "training" / "one_process.py"), str(folder), *arguments]
+    return [
+        subprocess.Popen(
+            command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=os.environ | shared | {"NEXUS_PROCESS": str(i)},
+        )
+        for i in range(count)
+    ]  # fmt: skip
 
 
 def finished(processes: list[subprocess.Popen]) -> None:
@@ -106,10 +107,10 @@ def test_two_processes_are_one_and_survive_a_kill(tmp_path):
     """Two processes on this machine give one process's losses and gates; one is killed without warning, and the same
     commands go on from the last checkpoint. A process that was alone can read the checkpoint of two."""
     cache = tmp_path / "cache"
-    finished([start(tmp_path / "one", cache, devices=4)])
+    finished(start(1, tmp_path / "one", cache))
     alone = losses(tmp_path / "one")
 
-    killed = pair(tmp_path / "two", cache, "3")
+    killed = start(2, tmp_path / "two", cache, "3")
     for process in killed:  # the other one notices, or is stopped
         try:
             process.communicate(timeout=60)
@@ -119,9 +120,9 @@ def test_two_processes_are_one_and_survive_a_kill(tmp_path):
     assert any(process.returncode == -9 for process in killed)
     assert len(record.read_rows(tmp_path / "two" / "train.jsonl")) == 4
     shutil.copytree(tmp_path / "two", tmp_path / "moved")
-    finished(pair(tmp_path / "two", cache))
+    finished(start(2, tmp_path / "two", cache))
     np.testing.assert_allclose(losses(tmp_path / "two"), alone, rtol=1e-5)
-    finished([start(tmp_path / "moved", cache, devices=4)])  # restored on another mesh
+    finished(start(1, tmp_path / "moved", cache))  # restored on another mesh
     np.testing.assert_allclose(losses(tmp_path / "moved"), alone, rtol=1e-5)
     files = [safetensors.numpy.load_file(tmp_path / name / "gates.safetensors") for name in ("one", "two")]
     for name, value in files[0].items():
