@@ -69,7 +69,7 @@ def both():
         (lambda: llama_ruler.get_config("tasks=vt,vt"), "twice"),
         (lambda: llama_ruler.get_config("ratios=0.1,0.0999"), "same budget twice"),
         (lambda: llama_ruler.get_config("ratios=1.5"), "eval.ratios=1.5 is out of range: 0.0 to 1.0"),
-        (lambda: llama_ruler.get_config("ratios=0"), "budget"),
+        (lambda: llama_ruler.get_config("ratios=0"), "eval.ratios=0 keeps nothing"),
         (lambda: llama_ruler.get_config("budgets=0"), "budget"),
         (lambda: llama_ruler.get_config("length=1k"), "eval.lengths takes numbers (int); got '1k'"),
         (lambda: llama_ruler.get_config("methods=snapkv"), "lacks it: add full"),
