@@ -17,7 +17,6 @@ from ml_collections import config_dict
 
 from configs import base
 
-
 EMBEDDED = "smollm2-135m-instruct"
 BASELINES = ("full", "streaming_llm", "snapkv", "keydiff", "h2o")
 TRAINED = ("global_retention",)
