@@ -16,12 +16,13 @@ from typing import Any
 
 from ml_collections import config_dict
 
+from experiments import models
 from experiments.bench import cell, layout, memory, report, shared, speed, theirs, timing
 from experiments.bench.shared import Bench
 from experiments.bench.timing import Measure
 from experiments.plan import ConfigError
 from nexus import methods, record
-from nexus.models.load import Model, load_model
+from nexus.models.load import Model
 from nexus.tasks import prepare, ruler
 
 PARTS = ("prefill", "decode", "layout", "memory", "cell")
@@ -157,17 +158,11 @@ def _can_now(row: Row, why_not: dict[str, str]) -> bool:
 
 # --- what cases share -------------------------------------------------------------------------------------------------
 def _load(config: config_dict.FrozenConfigDict) -> Model:
-    """The model. Raises ConfigError if there is none of this name or it has too few positions."""
     bench = config.bench
-    try:
-        model = load_model(config.model.name, dtype=config.model.dtype)
-    except (KeyError, ValueError, FileNotFoundError) as error:
-        raise ConfigError(f"model.name={config.model.name!r}: {error}") from error
-    allowed = min(model.config.max_position, model.config.sliding_window or model.config.max_position)
-    longest = max(*bench.lengths, bench.cell_length, 2 * bench.budget + bench.decode_steps)
-    if longest > allowed:
-        raise ConfigError(f"{longest} tokens (bench.lengths, cell_length, budget) go beyond the model's {allowed}")
-    return model
+    return models.load(
+        config, bench__lengths=max(bench.lengths), bench__cell_length=bench.cell_length,
+        bench__budget=2 * bench.budget + bench.decode_steps,
+    )  # fmt: skip
 
 
 def _prepare(config: config_dict.FrozenConfigDict, model: Model, why_not: dict[str, str]) -> Bench:

@@ -18,12 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import config_dict
 
-from experiments import calibration_text, retrieval
+from experiments import calibration_text, models, retrieval
 from experiments.plan import ConfigError
 from nexus import methods, record
 from nexus.generate import Session, Settings
-from nexus.models.load import Model, load_model
+from nexus.models.load import Model
 
+MARGIN = 256  # tokens of a prompt beside its text
 Trial = dict[str, Any]  # phase, needle, length, depth
 Row = dict[str, Any]
 
@@ -58,11 +59,12 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     """Does the trials that are missing, then writes calibration.json."""
     config = resolve(config)
     record.check_workdir(workdir, config.to_dict())
-    try:
-        model = load_model(config.model.name, config.model.dtype or None)
-        _check(config, model)
-    except (KeyError, ValueError, FileNotFoundError) as error:
-        raise ConfigError(f"model.name={config.model.name!r}: {error}") from error
+    c = config.calibrate
+    model = models.load(config, calibrate__lengths=max(c.lengths) + MARGIN + c.answer)
+    if c.heads > model.config.num_heads:
+        raise ConfigError(
+            f"calibrate.heads={c.heads} is more than the {model.config.num_heads} query heads of the model"
+        )
     record.open_workdir(workdir, config.to_dict())
     runner = Runner(config, model, workdir / "trials.jsonl")
     scored = [row for row in runner.rows(heads_trials(config)) if row["counts"]]
@@ -78,16 +80,6 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     path = workdir / "calibration.json"
     record.write_json(path, calibration(config, model, runner, heads, errors / errors.sum(), scored))
     print(f"{len(scored)} of {runner.done['heads']} trials counted; {path}", flush=True)
-
-
-def _check(config: config_dict.FrozenConfigDict, model: Model) -> None:
-    """Raises ValueError where model and settings do not fit."""
-    c, cfg = config.calibrate, model.config
-    if c.heads > cfg.num_heads:
-        raise ValueError(f"calibrate.heads={c.heads} is more than its {cfg.num_heads} query heads")
-    longest = max(c.lengths) + 256 + c.answer
-    if longest > min(cfg.max_position, cfg.sliding_window or cfg.max_position):
-        raise ValueError(f"{longest} tokens are more than it takes: {cfg.max_position}")
 
 
 def heads_trials(config: config_dict.FrozenConfigDict) -> list[Trial]:

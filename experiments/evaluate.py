@@ -19,11 +19,11 @@ from typing import Any
 import jax
 from ml_collections import config_dict
 
-from experiments import plan, report, rows
+from experiments import models, plan, report, rows
 from experiments.plan import Cell
 from experiments.progress import Progress
 from nexus import decode, generate, record
-from nexus.models.load import Model, load_model
+from nexus.models.load import Model
 from nexus.models.tokenizer import Tokenizer
 from nexus.tasks import prepare, ruler
 from nexus.tasks.example import Example
@@ -63,7 +63,7 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     print("\n".join(plan.describe(config)), flush=True)
 
     # --- model and examples ------------------------------------------------------------------------------------------
-    model = _load(config)
+    model = models.load(config, eval__lengths=max(config.eval.lengths))
     cells = _runnable(config, model, cells, every)
     wanted = itertools.product(config.eval.tasks, config.eval.lengths)
     examples = {(task, length): _examples(config, model, task, length) for task, length in wanted}
@@ -152,19 +152,6 @@ def _batches(examples: list[Example], size: int) -> Iterator[list[Example]]:
 
 
 # --- checks and files -------------------------------------------------------------------------------------------------
-def _load(config: config_dict.FrozenConfigDict) -> Model:
-    """The model. Raises plan.ConfigError if there is none of this name or it has too few positions."""
-    try:
-        model = load_model(config.model.name, dtype=config.model.dtype or None)
-    except (KeyError, ValueError, FileNotFoundError) as error:
-        raise plan.ConfigError(f"model.name={config.model.name!r}: {error}") from error
-    longest = max(config.eval.lengths)
-    allowed = min(model.config.max_position, model.config.sliding_window or model.config.max_position)
-    if longest > allowed:
-        raise plan.ConfigError(f"eval.lengths={longest} goes beyond the {allowed} positions of {config.model.name}")
-    return model
-
-
 def _runnable(config: config_dict.FrozenConfigDict, model: Model, cells: list[Cell], every: bool) -> list[Cell]:
     """The cells whose methods have what they need for this model: trained gates, calibrations.
 
@@ -177,7 +164,7 @@ def _runnable(config: config_dict.FrozenConfigDict, model: Model, cells: list[Ce
         method = dataclasses.replace(method, scorer=method.scorer.bind(model.tokenizer))
         try:
             jax.eval_shape(functools.partial(decode.with_weights, model.config, method), shapes)
-        except (ValueError, FileNotFoundError) as error:
+        except ValueError as error:
             missing.setdefault(cell.method, f"method {cell.method!r}: {error}")
     if missing and not every:
         raise plan.ConfigError("; ".join(missing.values()))

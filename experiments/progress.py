@@ -62,9 +62,7 @@ class Progress:
         """Time left at the pace of this process so far."""
         if not self._fresh:
             return "?"
-        seconds = (time.monotonic() - self._started) / self._fresh * (self._total - self._done)
-        minutes, seconds = divmod(round(seconds), 60)
-        return f"{minutes // 60}h{minutes % 60:02d}m" if minutes >= 60 else f"{minutes}m{seconds:02d}s"
+        return time_left(self._started, self._fresh, self._total - self._done)
 
     def _move(self, count: int) -> None:
         self._done += count
@@ -76,3 +74,9 @@ class Progress:
 
 def _rate(value: float | None) -> str:
     return f"{'-' if value is None else f'{value:.0f} t/s':>9}"
+
+
+def time_left(started: float, done: int, rest: int) -> str:
+    """Of `rest` pieces at the pace of the `done` ones since `started` (time.monotonic)."""
+    minutes, seconds = divmod(round((time.monotonic() - started) / max(done, 1) * rest), 60)
+    return f"{minutes // 60}h{minutes % 60:02d}m" if minutes >= 60 else f"{minutes}m{seconds:02d}s"

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from ml_collections import config_dict
 
+from experiments import models
 from experiments.lifetimes import report, simulation, streams
 from experiments.lifetimes.simulation import Setting
 from experiments.plan import ConfigError
 from nexus import methods, record
-from nexus.models.load import Model, load_model
+from nexus.models.load import Model
 from nexus.samplers import Reservoir, Sampler, Top
 from nexus.tasks import haystacks
 
@@ -100,7 +101,8 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     done = {_key(row) for row in record.read_rows(results)}
     wanted = [(part, sampler) for part in s.parts for sampler in samplers(s)]
     left = [(part, sampler) for part, sampler in wanted if (part, sampler.name, _power(sampler)) not in done]
-    model = _load(config) if any(part == "model" for part, _ in left) else None
+    needed = any(part == "model" for part, _ in left)
+    model = models.load(config, survival__length=s.length) if needed else None
     texts = _texts(config, model) if model else []
     record.open_workdir(workdir, config.to_dict())  # only now: a refused model claims no folder
     environment = record.start_process(workdir)
@@ -146,18 +148,6 @@ def _rows(part: str, sampler: Sampler, curves: dict[str, np.ndarray], seconds: f
 
 
 # --- model and texts --------------------------------------------------------------------------------------------------
-def _load(config: config_dict.FrozenConfigDict) -> Model:
-    """The model. Raises ConfigError if there is none of this name or it has too few positions."""
-    try:
-        model = load_model(config.model.name, dtype=config.model.dtype)
-    except (KeyError, ValueError, FileNotFoundError) as error:
-        raise ConfigError(f"model.name={config.model.name!r}: {error}") from error
-    if config.survival.length > model.config.max_position:
-        most = model.config.max_position
-        raise ConfigError(f"survival.length={config.survival.length} goes beyond the {most} positions of the model")
-    return model
-
-
 def _texts(config: config_dict.FrozenConfigDict, model: Model) -> list[list[int]]:
     """Successive pieces of the essays, each of `length` tokens."""
     s = config.survival

@@ -21,12 +21,14 @@ import optax
 from jax.sharding import Mesh
 from ml_collections import config_dict
 
+from experiments import models
 from experiments.plan import ConfigError
 from experiments.training import dev, processes, report, settings
 from experiments.training.progress import Steps
+from experiments.training.resume import resume
 from nexus import gates, record
 from nexus.checkpoint import Checkpoints
-from nexus.models.load import Model, load_model
+from nexus.models.load import Model
 from nexus.training import retention, rows, sharding
 from nexus.training.retention import Batch, State
 
@@ -43,7 +45,8 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     config = settings.resolve(config)
     processes.start(config.mesh.distributed)
     mesh = _mesh(config)
-    model = _load(config, mesh)
+    model = models.load(config, data__row=config.data.row)
+    model = dataclasses.replace(model, params=processes.spread(mesh, model.params))
     started = time.monotonic()
     environment = record.start_process(workdir) if processes.first() else None
     data = rows.source(settings.mix(config), model.tokenizer, config.data.rows)
@@ -56,7 +59,7 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
         commit=record.git_commit(),
     )  # fmt: skip
     try:
-        state, done = _continue(training, state)
+        state, done = resume(checkpoints, state, training.log, writes=processes.first())
         _say(f"{done} of {config.train.steps} steps are done")
         train(training, state, done)
     except Stopped as stopped:
@@ -176,22 +179,6 @@ def first_state(
     return processes.spread(mesh, state)
 
 
-def _continue(t: Training, state: State) -> tuple[State, int]:
-    """The newest state and its number of steps; what was logged after it is dropped, it will be computed again."""
-    done = t.checkpoints.latest()
-    if done is not None:
-        state = t.checkpoints.restore(done, jax.tree.map(_shape, state))
-    if processes.first():
-        kept = [row for row in record.read_rows(t.log) if row["step"] < (done or 0)]
-        t.log.unlink(missing_ok=True)
-        record.append_rows(t.log, kept)
-    return state, done or 0
-
-
-def _shape(x: jax.Array) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
-
-
 def save_gates(t: Training, state: State, steps: int) -> None:
     """Writes gates.safetensors with where it comes from."""
     about = {
@@ -219,15 +206,3 @@ def _mesh(config: config_dict.FrozenConfigDict) -> Mesh:
     if config.dev.every and jax.process_count() > 1:
         raise ConfigError("several processes train without small evaluations: set dev.every=0")
     return mesh
-
-
-def _load(config: config_dict.FrozenConfigDict, mesh: Mesh) -> Model:
-    try:
-        model = load_model(config.model.name, dtype=config.model.dtype or None)
-    except (KeyError, ValueError, FileNotFoundError) as error:
-        raise ConfigError(f"model.name={config.model.name!r}: {error}") from error
-    if config.data.row > model.config.max_position:
-        raise ConfigError(
-            f"data.row={config.data.row} goes beyond the {model.config.max_position} positions of {config.model.name}"
-        )
-    return dataclasses.replace(model, params=processes.spread(mesh, model.params))

@@ -16,11 +16,14 @@ import numpy as np
 import optax
 from ml_collections import config_dict
 
+from experiments import models
 from experiments.plan import ConfigError
+from experiments.progress import time_left
+from experiments.training.resume import resume
 from nexus import methods, probes, record
 from nexus.checkpoint import Checkpoints
 from nexus.generate import Session, Settings
-from nexus.models.load import Model, load_model
+from nexus.models.load import Model
 from nexus.training import records, soft_queries
 from nexus.training.soft_queries import Batch, State
 
@@ -57,7 +60,7 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
 def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     """Answers what is not answered yet, trains what is missing, and writes judgeq.safetensors."""
     config = resolve(config)
-    model = load_model(config.model.name, config.model.dtype or None)
+    model = models.load(config, data__length=config.data.length + config.data.response)
     started, environment = time.monotonic(), record.start_process(workdir)
     checkpoints = Checkpoints(workdir / "checkpoints")
     try:
@@ -95,7 +98,7 @@ def answered(config: config_dict.FrozenConfigDict, model: Model, path: Path) -> 
         record.append_rows(path, new)
         done += new
         print(
-            f"{len(done)} of {total} prompts answered, {_left(began, len(done) - fresh, total - len(done))} left",
+            f"{len(done)} of {total} prompts answered, {time_left(began, len(done) - fresh, total - len(done))} left",
             flush=True,
         )
     return done
@@ -132,7 +135,7 @@ def train(
     optimizer = optax.chain(optax.clip_by_global_norm(settings.clip), optax.adamw(rate, weight_decay=0.0))
     step_fn = jax.jit(soft_queries.make_step(model.config, optimizer))
     rows = probes.init(model.params["embed"], settings.rows, settings.seed)
-    state, done = _continue(checkpoints, State(rows, optimizer.init(rows)), log)
+    state, done = resume(checkpoints, State(rows, optimizer.init(rows)), log)
     began = time.monotonic()
     for step in range(done, settings.steps):
         state, loss = step_fn(model.params, state, batch(config, examples, step))
@@ -144,23 +147,6 @@ def train(
         if (step + 1) % settings.save_every == 0 or step + 1 == settings.steps:
             checkpoints.save(step + 1, state, value)
         if step % PRINT_EVERY == 0 or step + 1 == settings.steps:
-            left = _left(began, step + 1 - done, settings.steps - step - 1)
+            left = time_left(began, step + 1 - done, settings.steps - step - 1)
             print(f"step {step:>5}  loss {value:.5f}  {left} left", flush=True)
     return state.rows
-
-
-def _continue(checkpoints: Checkpoints, state: State, log: Path) -> tuple[State, int]:
-    """The newest state and its number of steps; what was logged after it is dropped, it will be computed again."""
-    done = checkpoints.latest()
-    if done is not None:
-        state = checkpoints.restore(done, state)
-    kept = [row for row in record.read_rows(log) if row["step"] < (done or 0)]
-    log.unlink(missing_ok=True)
-    record.append_rows(log, kept)
-    return state, done or 0
-
-
-def _left(began: float, done: int, rest: int) -> str:
-    """Time left at the pace so far."""
-    minutes, seconds = divmod(round((time.monotonic() - began) / max(done, 1) * rest), 60)
-    return f"{minutes // 60}h{minutes % 60:02d}m" if minutes >= 60 else f"{minutes}m{seconds:02d}s"

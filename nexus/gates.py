@@ -8,14 +8,13 @@ beta in (0, 1) is a retention rate: an entry of age a is worth beta^a. W1, W2 be
 Everything is float32. Differs from the published code: the widths are ours to choose (512 there), and log_beta is
 clipped to -1e-9, since a rate of exactly 1 makes a sum over the future infinite.
 
-A gate file is one safetensors file; its header says which kind of gate it holds and which model it was trained for.
+A gate file (`nexus/shipped.py`) says in its header which kind of gate it holds and which model it was trained for.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import safetensors
-import safetensors.numpy
 
+from nexus import shipped
 from nexus.models.config import ModelConfig
 
 KINDS = ("two_layer", "three_layer")
 ACTIVATIONS = {"silu": nn.silu, "gelu": nn.gelu, "relu": nn.relu}
-SHIPPED = Path(__file__).parent / "shipped"  # <method>-<model name>.safetensors
+TRAINED_BY = "configs/train_retention.py"
 LEAST = 1e-9  # -log_beta is at least this
 
 Gates = dict[str, dict[str, jax.Array]]
@@ -112,32 +110,22 @@ def any_log_beta(layer: dict[str, jax.Array], x: jax.Array) -> jax.Array:
 
 
 def save(path: Path, gates: Gates, cfg: GateConfig, model: ModelConfig, about: dict[str, Any]) -> None:
-    """Writes a gate file in float16, whole or not at all. about: provenance, kept in the header as JSON."""
+    """Writes a gate file in float16. about: provenance."""
     flat = {f"{part}.{name}": np.asarray(x, np.float16) for part, leaves in gates.items() for name, x in leaves.items()}
-    header = {"gate": json.dumps(dataclasses.asdict(cfg)), "model": model.name, "about": json.dumps(about)}
-    temporary = path.with_suffix(".partial")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    safetensors.numpy.save_file(flat, str(temporary), metadata=header)
-    temporary.rename(path)
+    shipped.write(path, flat, model, about, gate=dataclasses.asdict(cfg))
 
 
 @functools.lru_cache(maxsize=8)
-def load(path: str, model: ModelConfig) -> tuple[GateConfig, dict[str, dict[str, np.ndarray]]]:
-    """Reads a gate file for a model, as float32.
+def load(given: str, model: ModelConfig) -> tuple[GateConfig, dict[str, dict[str, np.ndarray]]]:
+    """Gates for a model, as float32: from a file, or those shipped under a name.
 
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: not a gate file, or gates of another model's shape; names both shapes.
+    Raises ValueError: there are none, it is not a gate file, or gates of another model's shape; names both shapes.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"gate file {path} does not exist")
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            header = file.metadata() or {}
-            flat = {name: file.get_tensor(name).astype(np.float32) for name in file.keys()}
-        cfg = GateConfig(**json.loads(header["gate"]))
-    except (safetensors.SafetensorError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a gate file: {error}") from error
+    path = shipped.find("gates", given, model, TRAINED_BY)
+    flat, header = shipped.read(path, "gates")
+    if "gate" not in header:
+        raise ValueError(f"{path} is not a file of gates: its header does not say what kind")
+    cfg = GateConfig(**header["gate"])
     expected = jax.eval_shape(functools.partial(init, model, cfg), jax.random.key(0))
     wanted = {f"{part}.{name}": x.shape for part, leaves in expected.items() for name, x in leaves.items()}
     got = {name: x.shape for name, x in flat.items()}
@@ -152,20 +140,3 @@ def load(path: str, model: ModelConfig) -> tuple[GateConfig, dict[str, dict[str,
         part, leaf = name.split(".")
         parts[part][leaf] = x
     return cfg, parts
-
-
-def find(gates: str, model: ModelConfig) -> str:
-    """Path of a gate file: `gates` is a file, or names gates that are shipped for the model.
-
-    Raises ValueError when it is neither; says what is there and how to train one.
-    """
-    if Path(gates).is_file():
-        return gates
-    shipped = SHIPPED / f"{gates}-{model.name}.safetensors"
-    if not shipped.is_file():
-        known = sorted(path.stem for path in SHIPPED.glob("*.safetensors"))
-        raise ValueError(
-            f"gates={gates!r} is no file, and no gates of this name are shipped for model {model.name!r} (shipped: "
-            f"{', '.join(known) or 'none'}); train them with launch.py --config=configs/train_retention.py:model=..."
-        )
-    return str(shipped)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable
 from typing import Any
 
 from nexus import scorers
@@ -32,6 +31,7 @@ POSITIONS = ("original", "cache")
 NUM_SINKS = 4  # of every method unless asked otherwise: without the first tokens a model falls apart
 
 SINKS = f"{NUM_SINKS} sinks (paper: none)"
+AGAIN = f"{SINKS}; cut again after every chunk"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,6 @@ class Row:
     compensator: Compensator = Nothing()
     num_sinks: int = NUM_SINKS
     min_per_head: int = 0
-    recent: Callable[[int, Scorer], int] = lambda budget, scorer: 0  # of budget and scorer
     positions: tuple[str, ...] = ("original",)  # allowed; the first is the default
     differs: str = ""
 
@@ -92,15 +91,15 @@ ROWS: dict[str, Row] = {
     "keydiff": Row(title="KeyDiff", paper="2504.15364", scorer=scorers.KeyDifference(), differs=SINKS),
     "tova": Row(
         title="TOVA", paper="2401.06104", scorer=scorers.WindowAttention(window=1, kernel=1, layer_mean=True),
-        recent=lambda budget, scorer: 1, differs=f"{SINKS}; at the end of a chunk, not at every token",
+        differs=f"{SINKS}; at the end of a chunk, not at every token",
     ),
     "snapkv": Row(
         title="SnapKV", paper="2404.14469", scorer=scorers.WindowAttention(window=32, kernel=5),
-        recent=lambda budget, scorer: scorer.window, differs=f"{SINKS}; cut again after every chunk",  # type: ignore[attr-defined]
+        differs=AGAIN,
     ),
     "h2o": Row(
         title="H2O", paper="2306.14048", scorer=scorers.AccumulatedAttention(),
-        recent=lambda budget, scorer: budget // 2, differs=f"{SINKS}; sums averaged over query groups",
+        differs=f"{SINKS}; sums averaged over query groups",
     ),
     "trimkv": Row(
         title="TRIM-KV", paper="2512.03324", scorer=scorers.Retention(gates="trimkv"),
@@ -113,11 +112,11 @@ ROWS: dict[str, Row] = {
     ),
     "laprox": Row(
         title="LaProx", paper="2605.07234", scorer=scorers.LaProx(), allocator=Global(),
-        recent=lambda budget, scorer: scorer.window, differs=f"{SINKS}; cut again after every chunk",  # type: ignore[attr-defined]
+        differs=AGAIN,
     ),
     "criticalkv": Row(
         title="CriticalKV", paper="2502.03805", scorer=scorers.CriticalKV(),
-        recent=lambda budget, scorer: scorer.window, differs=f"{SINKS}; cut again after every chunk",  # type: ignore[attr-defined]
+        differs=AGAIN,
     ),
     "expected_attention": Row(
         title="Expected Attention", paper="2510.00636", scorer=scorers.ExpectedAttention(),
@@ -125,33 +124,28 @@ ROWS: dict[str, Row] = {
     ),
     "pyramidkv": Row(
         title="PyramidKV", paper="2406.02069", scorer=scorers.WindowAttention(window=8, kernel=5), allocator=Pyramid(),
-        recent=lambda budget, scorer: scorer.window,  # type: ignore[attr-defined]
         differs=f"{SINKS}; exact total; cut again after every chunk, the slope grows with the text",
     ),
     "adakv": Row(
         title="Ada-KV", paper="2407.11550", allocator=Adaptive(),
         scorer=scorers.WindowAttention(window=32, kernel=7, pool="max", group_first=True),
-        recent=lambda budget, scorer: scorer.window,  # type: ignore[attr-defined]
         differs=f"{SINKS}; exact total; cut again after every chunk",
     ),
     "compresskv": Row(
         title="CompressKV", paper="2606.24467", scorer=scorers.RetrievalHeads(), allocator=Calibrated(),
-        recent=lambda budget, scorer: scorer.window,  # type: ignore[attr-defined]
         differs=f"{SINKS}; calibrated on data outside every evaluation; cut again after every chunk",
     ),
     "dbudgetkv": Row(
         title="DBudgetKV / ReFreeKV", paper="2502.16886", scorer=scorers.EvictionOrder(), allocator=NormLoss(),
-        recent=lambda budget, scorer: scorer.window if scorer.order == "attention" else 0,  # type: ignore[attr-defined]
         differs="the budget is a ceiling; cut again after every chunk",
     ),
     "judgeq": Row(
         title="Judge Q", paper="2509.10798", scorer=scorers.SoftQueries(),
-        recent=lambda budget, scorer: scorer.window,  # type: ignore[attr-defined]
         differs=f"{SINKS}; cut again after every chunk; pooling and window of SnapKV",
     ),
     "counter_causal": Row(
         title="Counter-causal surprise", paper="2607.27600", scorer=scorers.CounterCausal(),
-        recent=lambda budget, scorer: scorer.gap + 1, differs=SINKS,  # type: ignore[attr-defined]
+        differs=SINKS,
     ),
     "unigram": Row(
         title="Rare tokens", paper="-", scorer=scorers.Unigram(), differs="a control for counter_causal"
@@ -162,16 +156,15 @@ ROWS: dict[str, Row] = {
     ),
     "nexus_sampling": Row(
         title="Nexus Sampling", paper="2606.23961", scorer=scorers.BlockWalk(), sampler=Reservoir(share_heads=True),
-        recent=lambda budget, scorer: scorer.unit(budget) + 1,
         differs="from a draft's equations; blocks of min(64, M / 16); whole sink, previous and current block forced",
     ),
     "gkv": Row(
         title="G-KV", paper="2512.00504", scorer=scorers.GlobalAttention(),
-        recent=lambda budget, scorer: scorer.window, differs=f"{SINKS}; cut again after every chunk",  # type: ignore[attr-defined]
+        differs=AGAIN,
     ),
     "rkv": Row(
         title="R-KV", paper="2505.24133", scorer=scorers.RedundancyAware(),
-        recent=lambda budget, scorer: scorer.window, differs=f"{SINKS}; cut again after every chunk",  # type: ignore[attr-defined]
+        differs=AGAIN,
     ),
     "lagkv": Row(
         title="LagKV", paper="2504.04704", scorer=scorers.LagRelative(),
@@ -247,7 +240,7 @@ def build(
         allocator=_with(allocator, given),
         compensator=_with(r.compensator, given),
         num_sinks=_count("num_sinks", r.num_sinks if num_sinks is None else num_sinks),
-        recent=_count("recent", r.recent(budget, scorer) if recent is None else recent),
+        recent=_count("recent", scorer.recent(budget) if recent is None else recent),
         min_per_head=_count("min_per_head", r.min_per_head if min_per_head is None else min_per_head),
         positions=positions,
     )

@@ -1,25 +1,23 @@
 """Soft tokens of Judge Q: rows of the embedding that no word has, trained to ask what a response will ask.
 
 untrained   the mean embedding and a little noise: where a training begins, and a control for it
-file        one safetensors file {"rows": [Ns,D]} whose header says which model they were trained for
+file        {"rows": [Ns,D]}, whose header says which model they were trained for (`nexus/shipped.py`)
 """
 
 from __future__ import annotations
 
 import functools
-import json
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import safetensors
-import safetensors.numpy
 
+from nexus import shipped
 from nexus.models.config import ModelConfig
 
-SHIPPED = Path(__file__).parent / "shipped"  # <name>-<model name>.safetensors
+TRAINED_BY = "configs/train_judgeq.py"
 UNTRAINED = "untrained"
 COUNT = 32  # Ns where no file says how many
 NOISE = 0.1  # of untrained rows, in standard deviations of the embedding
@@ -33,46 +31,22 @@ def init(embed: jax.Array, count: int = COUNT, seed: int = 0) -> jax.Array:
 
 
 def save(path: Path, rows: Any, model: ModelConfig, about: dict[str, Any]) -> None:
-    """Writes rows [Ns,D], whole or not at all. about: provenance, kept in the header as JSON."""
-    temporary = path.with_suffix(".partial")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    header = {"model": model.name, "about": json.dumps(about)}
-    safetensors.numpy.save_file({"rows": np.asarray(rows, np.float32)}, str(temporary), metadata=header)
-    temporary.rename(path)
+    """Writes rows [Ns,D]. about: provenance."""
+    shipped.write(path, {"rows": np.asarray(rows, np.float32)}, model, about)
 
 
 @functools.lru_cache(maxsize=8)
-def load(path: str, model: ModelConfig) -> np.ndarray:
-    """Rows [Ns,D] float32 of a file, for a model.
+def load(given: str, model: ModelConfig) -> np.ndarray:
+    """Rows [Ns,D] float32 for a model: from a file, or those shipped under a name.
 
-    Raises ValueError: not such a file, or rows of another model's width; names both shapes.
+    Raises ValueError: there are none, it is not such a file, or rows of another model's width; names both shapes.
     """
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            trained_for, rows = (file.metadata() or {}).get("model"), file.get_tensor("rows")
-    except (safetensors.SafetensorError, OSError) as error:
-        raise ValueError(f"{path} is not a file of soft tokens: {error}") from error
+    path = shipped.find("probes", given, model, TRAINED_BY)
+    arrays, header = shipped.read(path, "soft tokens")
+    rows = arrays.get("rows", np.zeros(0))
     if rows.ndim != 2 or rows.shape[1] != model.dim:
         raise ValueError(
-            f"soft tokens in {path} were trained for model {trained_for!r} and do not fit {model.name!r}: "
-            f"they have shape {rows.shape}, the model needs ({rows.shape[0]}, {model.dim})"
+            f"soft tokens in {path} were trained for model {header.get('model')!r} and do not fit {model.name!r}: "
+            f"they have shape {rows.shape}, the model needs ({len(rows)}, {model.dim})"
         )
-    return rows.astype(np.float32)
-
-
-def find(probes: str, model: ModelConfig) -> str:
-    """Path of a file: `probes` is one, or names rows that are shipped for the model.
-
-    Raises ValueError when it is neither; says what is there and how to train some.
-    """
-    if Path(probes).is_file():
-        return probes
-    shipped = SHIPPED / f"{probes}-{model.name}.safetensors"
-    if not shipped.is_file():
-        known = sorted(path.stem for path in SHIPPED.glob(f"{probes}-*.safetensors"))
-        raise ValueError(
-            f"probes={probes!r} is no file, and no soft tokens of this name are shipped for model {model.name!r} "
-            f"(shipped: {', '.join(known) or 'none'}); train them with launch.py --config=configs/train_judgeq.py, or "
-            f"take probes={UNTRAINED!r}, a control"
-        )
-    return str(shipped)
+    return rows

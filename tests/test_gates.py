@@ -72,18 +72,18 @@ def test_gates_of_another_model_are_refused_with_both_shapes():
 
 def test_what_is_no_gate_file_says_so(tmp_path):
     """One line that names the file."""
-    with pytest.raises(FileNotFoundError, match=r"gate file .*none.safetensors does not exist"):
+    with pytest.raises(ValueError, match=r"gates=.*none.safetensors' is no file"):
         gates.load(str(tmp_path / "none.safetensors"), tiny.CFG)
     broken = tmp_path / "broken.safetensors"
     broken.write_bytes(b"no tensors")
-    with pytest.raises(ValueError, match=r"broken.safetensors is not a gate file"):
+    with pytest.raises(ValueError, match=r"broken.safetensors is not a file of gates"):
         gates.load(str(broken), tiny.CFG)
 
 
 def test_a_model_without_shipped_gates_is_told_how_to_train_them():
     """Never silently another score."""
     with pytest.raises(ValueError, match=r"gates='trimkv' is no file.*shipped for model 'test'.*train_retention.py"):
-        gates.find("trimkv", tiny.CFG)
+        gates.load("trimkv", tiny.CFG)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ ROWS = np.random.default_rng(0).normal(size=(5, tiny.CFG.dim)).astype(np.float32
 def test_what_is_saved_is_loaded(tmp_path):
     path = tmp_path / "deep" / "rows.safetensors"
     probes.save(path, ROWS, tiny.CFG, {"steps": 3})
-    np.testing.assert_array_equal(probes.load(probes.find(str(path), tiny.CFG), tiny.CFG), ROWS)
+    np.testing.assert_array_equal(probes.load(str(path), tiny.CFG), ROWS)
     assert [p.name for p in path.parent.iterdir()] == ["rows.safetensors"]
 
 
@@ -35,8 +35,8 @@ def test_other_files_and_unknown_names_are_refused(tmp_path):
     path.write_text("not a tensor")
     with pytest.raises(ValueError, match="is not a file of soft tokens"):
         probes.load(str(path), tiny.CFG)
-    with pytest.raises(ValueError, match="probes='judgeq' is no file.*model 'test'.*train_judgeq.*untrained"):
-        probes.find("judgeq", tiny.CFG)
+    with pytest.raises(ValueError, match="probes='judgeq' is no file.*model 'test'.*train_judgeq"):
+        probes.load("judgeq", tiny.CFG)
 
 
 def test_untrained_rows_lie_near_the_mean():

@@ -9,6 +9,8 @@ from typing import Any
 from rich import progress as bars
 from rich.console import Console
 
+from experiments.progress import time_left
+
 EVERY = 5  # steps between two printed lines
 
 
@@ -46,9 +48,7 @@ class Steps:
 
     def left(self) -> str:
         """Time left at the pace of this process so far."""
-        seconds = (time.monotonic() - self._started) / max(self._fresh, 1) * (self._total - self._done)
-        minutes, rest = divmod(round(seconds), 60)
-        return f"{minutes // 60}h{minutes % 60:02d}m" if minutes >= 60 else f"{minutes}m{rest:02d}s"
+        return time_left(self._started, self._fresh, self._total - self._done)
 
     def note(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)

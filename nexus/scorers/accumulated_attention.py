@@ -20,6 +20,9 @@ class AccumulatedAttention(Scorer):
     aux = ("received",)
     scale = "mass"
 
+    def recent(self, budget: int) -> int:
+        return budget // 2  # half heavy hitters, half recent
+
     def observe(self, call: Call, state: Any, table: dict[str, jax.Array], tail: dict[str, jax.Array]):
         new_table, new_tail = call.add_received(table["received"], tail["received"])
         return state, {"received": new_table}, {"received": new_tail}

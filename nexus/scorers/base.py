@@ -290,6 +290,10 @@ class Scorer:
         """Positions that stand or fall together (pos // unit): protection is rounded outwards to whole units."""
         return 1
 
+    def recent(self, budget: int) -> int:
+        """Newest entries that its rule takes as given: the method protects them unless told otherwise."""
+        return 0
+
     def weights(self, cfg: ModelConfig, params: Any) -> Any:
         """Arrays it computes from the model's parameters, or loads: a pytree whose leaves lead with L.
 

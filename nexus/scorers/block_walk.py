@@ -71,6 +71,9 @@ class BlockWalk(Scorer):
     def unit(self, budget: int) -> int:
         return self.block or max(1, min(LARGEST, budget // PARTS))
 
+    def recent(self, budget: int) -> int:
+        return self.unit(budget) + 1
+
     def init_state(self, layout: Layout, batch: int) -> Any:
         return ring.init(layout, batch, self.window)
 

@@ -56,6 +56,9 @@ class CounterCausal(Scorer):
     def token(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("id", "last_input") if self.variant == "fast" else ("id",)
 
+    def recent(self, budget: int) -> int:
+        return self.gap + 1
+
     def look(self, side: Side) -> tuple[kv.KVBuffer, Any]:
         """How well each token is predicted, [B,M+C]: rows of a head, then the tail."""
         buf = side.buffer

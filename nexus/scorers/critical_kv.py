@@ -64,6 +64,9 @@ class CriticalKV(Scorer):
         wo = jnp.pad(wo, [(0, 0)] * 4 + [(0, -cfg.dim % size)])
         return {"blocks": jnp.moveaxis(wo.reshape(*wo.shape[:4], -1, size), 4, 1)}
 
+    def recent(self, budget: int) -> int:
+        return self.window
+
     def init_state(self, layout: Layout, batch: int) -> Any:
         return ring.init(layout, batch, self.window)
 

@@ -40,6 +40,9 @@ class EvictionOrder(Scorer):
         if not layout.dense:
             raise ValueError("one order for all heads of a layer needs an allocator with a pool for every head")
 
+    def recent(self, budget: int) -> int:
+        return self.window if self.order == "attention" else 0
+
     def init_state(self, layout: Layout, batch: int) -> Any:
         return ring.init(layout, batch, self.window if self.order == "attention" else 1)
 

@@ -52,6 +52,9 @@ class GlobalAttention(Scorer):
         if self.memory not in MEMORIES:
             raise ValueError(f"memory {self.memory!r}; allowed: {', '.join(MEMORIES)}")
 
+    def recent(self, budget: int) -> int:
+        return self.window
+
     def init_state(self, layout: Layout, batch: int) -> Any:
         return ring.init(layout, batch, self.window)
 

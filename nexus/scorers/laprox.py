@@ -71,6 +71,9 @@ class LaProx(Scorer):
         """The quadratic forms of the value norms, float32: [L,K,G,H,H], for `exact` [L,K,G(G+1)/2,H,H]."""
         return {"forms": _forms(self._pairs(cfg.num_groups), output_projection(cfg, params))}
 
+    def recent(self, budget: int) -> int:
+        return self.window
+
     def init_state(self, layout: Layout, batch: int) -> Any:
         return ring.init(layout, batch, self.window)
 

@@ -46,8 +46,8 @@ class Retention(Scorer):
             raise ValueError(f"longest_age must be at least 0 (0 = no cap), got {self.longest_age}")
 
     def weights(self, cfg: ModelConfig, params: Any) -> Any:
-        """The gates of every layer. Raises ValueError or FileNotFoundError, see `nexus.gates`."""
-        shape, found = retention_gates.load(retention_gates.find(self.gates, cfg), cfg)
+        """The gates of every layer. Raises ValueError, see `nexus.gates`."""
+        shape, found = retention_gates.load(self.gates, cfg)
         layers = retention_gates.by_layer(jax.tree.map(jnp.asarray, found), cfg.num_layers)
         activation = list(retention_gates.ACTIVATIONS).index(shape.activation)
         return layers | {"activation": jnp.full(cfg.num_layers, activation, jnp.int32)}

@@ -42,6 +42,9 @@ class RetrievalHeads(Scorer):
         found = calibration.load(self.calibration, cfg)
         return {"heads": jnp.asarray(found.heads), "layer_weight": jnp.asarray(found.layer_weight)}
 
+    def recent(self, budget: int) -> int:
+        return self.window
+
     def init_state(self, layout: Layout, batch: int) -> Any:
         return ring.init(layout, batch, self.window)
 

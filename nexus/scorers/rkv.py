@@ -40,6 +40,9 @@ class RedundancyAware(Scorer):
         if not 0 <= self.lam <= 1:
             raise ValueError(f"lam must lie between 0 and 1, got {self.lam!r}")
 
+    def recent(self, budget: int) -> int:
+        return self.window
+
     def init_state(self, layout: Layout, batch: int) -> Any:
         return ring.init(layout, batch, self.window)
 

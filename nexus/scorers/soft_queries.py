@@ -51,8 +51,11 @@ class SoftQueries(Scorer):
         if self.probes == probes.UNTRAINED:
             rows = probes.init(params["embed"])
         else:
-            rows = jnp.asarray(probes.load(probes.find(self.probes, cfg), cfg))
+            rows = jnp.asarray(probes.load(self.probes, cfg))
         return {"rows": rows.astype(jnp.dtype(cfg.dtype))[None]}
+
+    def recent(self, budget: int) -> int:
+        return self.window
 
     def look(self, side: Side) -> tuple[kv.KVBuffer, Any]:
         return side.buffer, received(side, side.weights["rows"][0])

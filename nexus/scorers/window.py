@@ -45,6 +45,9 @@ class WindowAttention(Scorer):
         if self.layer_mean and not layout.dense:
             raise ValueError("layer_mean shares one set of entries per layer and needs the allocator per_head")
 
+    def recent(self, budget: int) -> int:
+        return self.window
+
     def init_state(self, layout: Layout, batch: int) -> Any:
         return ring.init(layout, batch, self.window)
 

@@ -14,7 +14,7 @@ import dataclasses
 import hashlib
 import io
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,8 @@ def examples(
             _log.info("making %s[%d:%d] at %d tokens in %s", task, first, first + BLOCK, length, root)
             # All of a block is made before any of it is written: a sample that does not fit raises here.
             made = [ruler.make_example(task, tokenizer, length, first + i, seed, essays) for i in range(BLOCK)]
-            _write(name, root, path, tuple(made))
+            config = BlockConfig(name=name, description=f"{ruler.VARIANT} {name}", examples=tuple(made))
+            build(RulerNexus, config, root, path)
         sources.append(grain.MapDataset.source(tfds.builder_from_directory(path).as_data_source(split=SPLIT)))
     return list(grain.MapDataset.concatenate(sources)[:n].map(_to_example))
 
@@ -107,19 +108,20 @@ def block_key(
     return f"{task}-{length}-seed{seed}-{hashlib.sha256('/'.join(parts).encode()).hexdigest()[:16]}"
 
 
-def _write(name: str, root: Path, path: Path, made: tuple[Example, ...]) -> None:
-    """Writes a block. Another process may finish the same block first; its samples are the same."""
-    config = BlockConfig(name=name, description=f"{ruler.VARIANT} {name}", examples=made)
+def build(
+    builder: Callable[..., tfds.core.DatasetBuilder], config: tfds.core.BuilderConfig, root: Path, path: Path
+) -> None:
+    """Writes a block to `path`. Another process may finish the same block first; it holds the same."""
     try:
-        with quiet():
-            RulerNexus(config=config, data_dir=root, file_format="array_record").download_and_prepare()
+        with _quiet():
+            builder(config=config, data_dir=root, file_format="array_record").download_and_prepare()
     except OSError:
         if not path.exists():
             raise
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """Keeps the library from announcing a download that does not happen."""
     tfds.disable_progress_bar()
     level = absl.logging.get_verbosity()

@@ -21,7 +21,7 @@ import tensorflow_datasets as tfds
 
 from nexus import fetch
 from nexus.models.tokenizer import Tokenizer
-from nexus.tasks.prepare import quiet
+from nexus.tasks.prepare import build
 from nexus.training import records
 
 BLOCK = 64  # rows
@@ -130,8 +130,7 @@ def source(mix: Mix, tokenizer: Tokenizer, count: int, data_dir: Path | None = N
             _log.info("making training rows %d to %d of %d tokens in %s", first, first + BLOCK, mix.row, root)
             made = tuple(make_row(mix, tokenizer, first + i) for i in range(BLOCK))
             config = BlockConfig(name=name, description=name, rows=made, row_tokens=mix.row)
-            with quiet():
-                TrainingRows(config=config, data_dir=root, file_format="array_record").download_and_prepare()
+            build(TrainingRows, config, root, path)
         blocks.append(grain.MapDataset.source(tfds.builder_from_directory(path).as_data_source(split="train")))
     return grain.MapDataset.concatenate(blocks)[:count]
 

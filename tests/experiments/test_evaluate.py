@@ -37,7 +37,7 @@ class FakeModel:
         self.right, self.die_after, self.calls = right, die_after, []
         config = types.SimpleNamespace(max_position=max_position, sliding_window=None, dtype="float32")
         model = types.SimpleNamespace(config=config, params={}, tokenizer=Tokenizer())
-        monkeypatch.setattr(evaluate, "load_model", lambda name, dtype=None: model)
+        monkeypatch.setattr(evaluate.models, "load_model", lambda name, dtype=None: model)
         monkeypatch.setattr(evaluate.prepare, "examples", self.examples)
         monkeypatch.setattr(evaluate.generate, "answer_batch", self.answer_batch)
         monkeypatch.setattr(evaluate.report.figures, "write", lambda *arguments: [])  # slow, and tested with the report
@@ -224,3 +224,17 @@ def test_tiny_config_end_to_end(tmp_path):
 def _untimed(rows):
     keep = [{k: v for k, v in row.items() if k not in TIMINGS and not k.endswith("_per_s")} for row in rows]
     return sorted(keep, key=lambda row: (row["method"], row["budget"], row["task"], row.get("index", 0)))
+
+
+def test_methods_without_trained_parts_are_left_out_of_all_and_refused_by_name(capsys):
+    """`all` must run for every model; a method that was asked for must not vanish from a table."""
+    for options, every in (("methods=all", True), ("methods=full,snapkv,trimkv", False)):
+        config = plan.resolve(tiny.get_config(options))
+        model = evaluate.models.load(config)
+        if every:
+            left = {cell.method for cell in evaluate._runnable(config, model, plan.cells(config), every)}
+            assert set(config.eval.methods) - left == {"trimkv", "global_retention", "judgeq"}
+            assert "left out: method 'trimkv': gates='trimkv' is no file" in capsys.readouterr().out
+        else:
+            with pytest.raises(plan.ConfigError, match="method 'trimkv': gates='trimkv' is no file"):
+                evaluate._runnable(config, model, plan.cells(config), every)

@@ -12,6 +12,7 @@ from configs import train_retention
 from experiments import train
 from experiments.plan import ConfigError
 from nexus import gates, record
+from nexus.models.load import load_model
 from nexus.training import rows, texts
 from tests.training.conftest import PROSE
 
@@ -47,7 +48,7 @@ def test_a_run_leaves_gates_losses_and_a_report(tmp_path):
     """Everything a reader needs; the gates load again for the same model and know where they come from."""
     found = run(config(), tmp_path / "run")
     assert [row["step"] for row in found] == list(range(6)) and np.isfinite(losses(found)).all()
-    model = train.load_model("tiny-llama")
+    model = load_model("tiny-llama")
     shape, _ = gates.load(str(tmp_path / "run" / "gates.safetensors"), model.config)
     assert (shape.width, shape.bias) == (8, 2.0)
     text = (tmp_path / "run" / "report.md").read_text()
