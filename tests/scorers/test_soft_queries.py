@@ -102,7 +102,7 @@ def test_rows_are_asked_for_once_and_fit_the_model():
     scorer, params = SoftQueries(probes="untrained"), tiny.model().params
     real = scorer.weights(tiny.CFG, params)["rows"]
     assert real.shape == jax.eval_shape(lambda p: scorer.weights(tiny.CFG, p)["rows"], params).shape == (1, 32, 32)
-    with pytest.raises(ValueError, match="train them"):
+    with pytest.raises(ValueError, match="train with launch.py --config=configs/train_judgeq.py"):
         tiny.session(tiny.build("judgeq", probes="judgeq"))
 
 

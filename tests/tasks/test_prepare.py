@@ -109,15 +109,22 @@ def test_a_sample_that_does_not_fit_leaves_no_file(examples, tmp_path):
     assert not files(tmp_path)
 
 
-def test_a_block_finished_by_another_process_meanwhile_is_used(examples, tmp_path, monkeypatch):
-    write = prepare._write
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_block_finished_by_another_process_meanwhile_is_used(examples, tmp_path, monkeypatch, finished):
+    """The rename of a block fails when another process was first: its block is read; any other failure is raised."""
+    write = prepare.RulerNexus.download_and_prepare
 
-    def twice(*args):
-        write(*args)
-        write(*args)
+    def fails(builder):
+        if finished:
+            write(builder)
+        raise OSError("Directory not empty")
 
-    monkeypatch.setattr(prepare, "_write", twice)
-    assert len(examples(tmp_path)) == 3
+    monkeypatch.setattr(prepare.RulerNexus, "download_and_prepare", fails)
+    if finished:
+        assert len(examples(tmp_path)) == 3
+    else:
+        with pytest.raises(OSError, match="not empty"):
+            examples(tmp_path)
 
 
 def test_wrong_requests_are_errors_before_work(examples, tmp_path):
