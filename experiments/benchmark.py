@@ -23,7 +23,7 @@ from experiments.bench.timing import Measure
 from experiments.plan import ConfigError
 from nexus import methods, record
 from nexus.models.load import Model
-from nexus.tasks import prepare, ruler
+from nexus.tasks import catalog
 
 PARTS = ("prefill", "decode", "layout", "memory", "cell")
 Key = tuple[str, str]  # part, case
@@ -48,7 +48,7 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
                  "cell_repeats"):  # fmt: skip
         _number(f"bench.{name}", bench[name])
     _one_of("model.dtype", config.model.dtype, ("float32", "bfloat16"))
-    _one_of("bench.task", bench.task, tuple(ruler.TASKS))
+    _one_of("bench.task", bench.task, tuple(catalog.TASKS))
     if not bench.parts:
         raise ValueError(f"bench.parts is empty; allowed: {', '.join(PARTS)}")
     if len(bench.spread) != 2 or not bench.spread[0] < bench.budget < bench.spread[1]:
@@ -168,7 +168,10 @@ def _load(config: config_dict.FrozenConfigDict) -> Model:
 def _prepare(config: config_dict.FrozenConfigDict, model: Model, why_not: dict[str, str]) -> Bench:
     bench = config.bench
     try:
-        examples = prepare.examples(bench.task, model.tokenizer, bench.cell_length, bench.cell_prompts, bench.seed)
+        request = catalog.Request(
+            tokenizer=model.tokenizer, length=bench.cell_length, n=bench.cell_prompts, seed=bench.seed
+        )
+        examples = catalog.examples(bench.task, request)
     except ValueError as error:
         raise ConfigError(f"task {bench.task} at length {bench.cell_length}: {error}") from error
     other = theirs.build(model) if not all(why_not.values()) else None

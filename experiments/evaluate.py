@@ -1,7 +1,9 @@
 """Score against budget: every method at every budget on every task, the full cache first.
 
 A run leaves config.json, env.json, predictions.jsonl (one line per example as it finishes), metrics.jsonl and
-kept.jsonl (one line per cell), report.md and figures/. Started again on the same folder it continues where it stopped.
+kept.jsonl (one line per cell), tokens.jsonl (what each cell kept of the first `eval.show_examples` examples of a task,
+token by token), report.md, report.html, report.csv and figures/. Started again on the same folder it continues where it
+stopped.
 Where the full cache stays below `eval.full_floor`, the other methods are not run on that task: they would have nothing
 to lose.
 """
@@ -25,7 +27,7 @@ from experiments.progress import Progress
 from nexus import decode, generate, record
 from nexus.models.load import Model
 from nexus.models.tokenizer import Tokenizer
-from nexus.tasks import prepare, ruler
+from nexus.tasks import catalog
 from nexus.tasks.example import Example
 
 Row = dict[str, Any]
@@ -45,6 +47,7 @@ class Run:
     model: Model
     settings: generate.Settings
     fields: Row  # the same in every row
+    shown: set[tuple[tuple[int, str, int, str], int]]  # (cell, index) of the rows of tokens.jsonl that exist
 
     def rows(self, name: str) -> list[Row]:
         return record.read_rows(self.workdir / f"{name}.jsonl")
@@ -71,7 +74,8 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     left_out = [name for name in config.eval.methods if name not in {cell.method for cell in cells}]
     environment = record.start_process(workdir, left_out=left_out)
     fields = rows.shared_fields(config, model, environment["git_commit"])
-    this = Run(config=config, workdir=workdir, model=model, settings=settings, fields=fields)
+    shown = {(_key(row), row["index"]) for row in record.read_rows(workdir / "tokens.jsonl")}
+    this = Run(config=config, workdir=workdir, model=model, settings=settings, fields=fields, shown=shown)
 
     # --- cells -------------------------------------------------------------------------------------------------------
     done = {_key(row): row for row in this.rows("metrics")}
@@ -79,11 +83,11 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     for row in this.rows("predictions"):
         answered.setdefault(_key(row), {})[row["index"]] = row
     below_floor = {_task(row) for row in done.values() if _fails_floor(config, row)}
-    with Progress(total=len(cells) * config.eval.num_examples) as progress:
+    with Progress(total=sum(len(examples[cell.task, cell.length]) for cell in cells)) as progress:
         for cell in cells:
             unfit = cell.method != plan.FULL and (cell.task, cell.length) in below_floor
             if unfit or cell.key in done:
-                progress.skip(config.eval.num_examples)
+                progress.skip(len(examples[cell.task, cell.length]))
                 continue
             found = answered.get(cell.key, {})
             row = _fill(this, cell, examples[cell.task, cell.length], found, progress)
@@ -98,23 +102,27 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
 # --- one cell ---------------------------------------------------------------------------------------------------------
 def _fill(this: Run, cell: Cell, examples: list[Example], found: dict[int, Row], progress: Progress) -> Row:
     """Answers the examples of a cell that are not in `found` (by index), writes its rows, returns its metrics row."""
+    show = {example.index for example in examples[: this.config.eval.show_examples]}
     for batch in _batches(examples, this.config.eval.batch_size):
         if any(example.index not in found for example in batch):
             # The whole batch again, so that a continued run computes what an uninterrupted one does.
-            new = [row for row in _answer(this, cell, batch) if row["index"] not in found]
-            this.append("predictions", new)
+            answers, tokens = _answer(this, cell, batch, sum(example.index in show for example in batch))
+            new = [row for row in answers if row["index"] not in found]
+            if tokens := [row for row in tokens if (cell.key, row["index"]) not in this.shown]:
+                this.append("tokens", tokens)
+            this.append("predictions", new)  # last: what a kill leaves without these rows is computed again
             found = found | {row["index"]: row for row in new}
         progress.advance(len(batch))
     ordered = [found[example.index] for example in examples]
-    row = rows.metrics_row(cell, ordered, sum(task in ruler.PUBLISHED for task in this.config.eval.tasks))
+    row = rows.metrics_row(cell, ordered, plan.suite_counts(this.config, cell.task))
     this.append("kept", [rows.kept_row(cell, ordered)])
     this.append("metrics", [row])
     progress.row(row)
     return row
 
 
-def _answer(this: Run, cell: Cell, batch: list[Example]) -> list[Row]:
-    """One row per example of a batch."""
+def _answer(this: Run, cell: Cell, batch: list[Example], num_shown: int) -> tuple[list[Row], list[Row]]:
+    """One row of predictions per example of a batch, and one of tokens for the first `num_shown`."""
     ev, tokenizer = this.config.eval, this.model.tokenizer
     prompts = [_prompt(tokenizer, example, ev.question_mode) for example in batch]
     contexts, questions = [list(ids) for ids in zip(*prompts, strict=True)]
@@ -129,14 +137,22 @@ def _answer(this: Run, cell: Cell, batch: list[Example]) -> list[Row]:
         limit,
         rng=jax.random.fold_in(jax.random.key(ev.seed), batch[0].index),
         capacity=plan.full_budget(this.config, cell.length),  # one for all batches: shapes, and programs, stay the same
+        num_shares=num_shown,
     )
     texts = [tokenizer.decode(tokens) for tokens in answers.tokens]
-    return [
+    answered = [
         rows.prediction_row(
             cell, example, answers, i, text=texts[i], question_tokens=len(questions[i]), limit=limit, fields=this.fields
         )
         for i, example in enumerate(batch)
     ]
+    shown = [
+        rows.tokens_row(
+            cell, batch[i], tokenizer.pieces(contexts[i]), shares, tokenizer.decode(questions[i], skip_special=False)
+        )
+        for i, shares in enumerate(answers.shares)
+    ]
+    return answered, shown
 
 
 def _prompt(tokenizer: Tokenizer, example: Example, question_mode: str) -> tuple[list[int], list[int]]:
@@ -174,10 +190,18 @@ def _runnable(config: config_dict.FrozenConfigDict, model: Model, cells: list[Ce
 
 
 def _examples(config: config_dict.FrozenConfigDict, model: Model, task: str, length: int) -> list[Example]:
-    """The samples of a task. Raises plan.ConfigError if they do not fit into the length."""
+    """The samples of a task. Raises plan.ConfigError if they do not fit into the length, or their files are broken."""
     ev = config.eval
     try:
-        return prepare.examples(task, model.tokenizer, length, ev.num_examples, ev.seed)
+        request = catalog.Request(
+            tokenizer=model.tokenizer,
+            length=length,
+            n=ev.num_examples,
+            seed=ev.seed,
+            data_dir=ev.data_dir,
+            ruler_source=ev.ruler_source,
+        )
+        return catalog.examples(task, request)
     except ValueError as error:
         raise plan.ConfigError(f"task {task} at length {length}: {error}") from error
 

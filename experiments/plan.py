@@ -13,11 +13,10 @@ from typing import Any
 from ml_collections import config_dict
 
 from nexus import generate, methods
-from nexus.tasks import ruler
+from nexus.tasks import catalog
 
 FULL = "full"
 QUESTION_MODES = ("query_agnostic", "query_aware")
-RULER_TASKS = 13  # of the published benchmark: what "n of 13" counts against
 
 
 class ConfigError(ValueError):
@@ -49,12 +48,14 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     ev.ratios = _list("eval.ratios", ev.ratios, float, low=0.0, high=1.0)
     if 0.0 in ev.ratios:
         raise ValueError("eval.ratios=0 keeps nothing: a ratio lies above 0 and up to 1")
-    ev.tasks = _names("eval.tasks", ev.tasks, list(ruler.TASKS))
+    ev.tasks = _tasks(ev.tasks)
+    catalog.check(ev.tasks, ev.data_dir, ev.ruler_source)
     ev.methods = _names("eval.methods", ev.methods, methods.names())
     for name, low, high in (
         ("num_examples", 1, None),
         ("batch_size", 1, None),
         ("seed", 0, None),
+        ("show_examples", 0, None),
         ("max_new_tokens", 0, None),
         ("full_floor", 0.0, 100.0),
     ):
@@ -147,15 +148,21 @@ def _budgets(ev: config_dict.ConfigDict, length: int) -> list[tuple[int, float |
     return [(budget, None) for budget in ev.budgets]
 
 
+def suite_counts(config: config_dict.FrozenConfigDict, task: str) -> tuple[int, int]:
+    """Of the set that a task belongs to: tasks in this run, and tasks of the published set (0 if it is ours)."""
+    suite = catalog.TASKS[task].suite
+    return sum(catalog.TASKS[name].suite == suite for name in config.eval.tasks), catalog.SUITES[suite].size
+
+
 def describe(config: config_dict.FrozenConfigDict) -> list[str]:
     """Plain lines for a person: what is about to run; ratios with the budgets they become."""
     ev = config.eval
     lines = [f"model {config.model.name}, {ev.num_examples} examples per task, seed {ev.seed}"]
     lines.append(f"protocol {ev.protocol}, {ev.question_mode}, tail {ev.tail}")
-    published = [task for task in ev.tasks if task in ruler.PUBLISHED]
-    lines.append(f"{len(published)} of {RULER_TASKS} RULER tasks: {', '.join(published) or 'none'}")
-    own = [task for task in ev.tasks if task not in published]
-    lines += [f"tasks of ours: {', '.join(own)}"] if own else []
+    for name, suite in catalog.SUITES.items():
+        tasks = [task for task in ev.tasks if catalog.TASKS[task].suite == name]
+        count = f"{len(tasks)} of {suite.size} {suite.title} tasks" if suite.size else suite.title
+        lines += [f"{count}: {', '.join(tasks)}"] if tasks else []
     lines.append(f"methods: {', '.join(ev.methods)}")
     for length in ev.lengths:
         grid = [f"{b} entries" + (f" (ratio {r:g})" if r is not None else "") for b, r in _budgets(ev, length)]
@@ -187,6 +194,18 @@ def _names(name: str, value: Iterable[Any], known: Sequence[str]) -> tuple[str, 
     if not found:
         raise ValueError(f"{name} is empty; allowed: {', '.join(known)}, or all")
     return _unique(name, found)
+
+
+def _tasks(value: Iterable[Any]) -> tuple[str, ...]:
+    """Task names; the name of a set stands for its tasks, "all" for every task that needs no files."""
+    found: list[str] = []
+    for item in _pieces(value):
+        members = [name for name, task in catalog.TASKS.items() if task.suite == item]
+        if item == "all":
+            members = [name for name, task in catalog.TASKS.items() if not task.files]
+        found += members or [item]
+    _names("eval.tasks", found, [*catalog.TASKS, *catalog.SUITES])
+    return _unique("eval.tasks", found)
 
 
 def _pieces(value: Iterable[Any]) -> list[str]:

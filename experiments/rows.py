@@ -1,4 +1,5 @@
-"""The rows a run writes: one per example (predictions.jsonl), one per cell (metrics.jsonl, kept.jsonl).
+"""The rows a run writes: one per example (predictions.jsonl), one per cell (metrics.jsonl, kept.jsonl), and one per
+example that is shown token by token (tokens.jsonl).
 
 A cell's row is computed from its examples' rows alone, so a run that was killed and continued ends with the same rows.
 Batches are timed as a whole; an example gets its share.
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from ml_collections import config_dict
 
-from experiments.plan import RULER_TASKS, Cell
+from experiments.plan import Cell
 from nexus import metrics, record
 from nexus.generate import Answers
 from nexus.models.load import Model
@@ -75,8 +76,32 @@ def prediction_row(
     }
 
 
-def metrics_row(cell: Cell, rows: list[Row], num_tasks: int) -> Row:
-    """Row of a cell from the rows of its examples. Fractions 0-1, score and its 95 % interval 0-100."""
+def tokens_row(cell: Cell, example: Example, pieces: list[str], shares: np.ndarray, question: str) -> Row:
+    """What a cell kept of one example: the text of every context token, and the share (0-1) of heads that hold it.
+
+    pieces: [tokens]; shares: [tokens], two decimals in the row, where only exact shares are 0 or 1. question: the text
+    after the cut. About 13 bytes per token.
+    """
+    inside = np.clip(np.round(shares, 2), 0.01, 0.99)
+    return {
+        "sample_id": example.sample_id,
+        "task": cell.task,
+        "length": cell.length,
+        "method": cell.method,
+        "budget": cell.budget,
+        "ratio": cell.ratio,
+        "index": example.index,
+        "question": question,
+        "tokens": pieces,
+        "shares": np.where((shares == 0) | (shares == 1), shares, inside).round(2).tolist(),
+    }
+
+
+def metrics_row(cell: Cell, rows: list[Row], num_tasks: tuple[int, int]) -> Row:
+    """Row of a cell from the rows of its examples. Fractions 0-1, score and its 95 % interval 0-100.
+
+    num_tasks: `plan.suite_counts` of the cell's task.
+    """
     scores = [row["score"] for row in rows]
     interval = metrics.mean_interval(scores)
     kept = np.array([row["kept"] for row in rows], np.float64)  # [n,L,K]
@@ -113,8 +138,8 @@ def metrics_row(cell: Cell, rows: list[Row], num_tasks: int) -> Row:
         "variant": first["variant"],
         "template_hash": first["template_hash"],
         "tokenizer_hash": first["tokenizer_hash"],
-        "num_tasks": num_tasks,
-        "num_tasks_published": RULER_TASKS,
+        "num_tasks": num_tasks[0],
+        "num_tasks_published": num_tasks[1],
         "seed": first["seed"],
         "config_hash": first["config_hash"],
         "git_commit": "+".join(sorted({row["git_commit"] for row in rows})),

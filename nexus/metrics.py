@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,12 +45,15 @@ def string_match_part(prediction: str, references: Sequence[str]) -> float:
     return float(any(_found(clean(prediction), references)))
 
 
-RULES = {"all": string_match_all, "part": string_match_part}
+RULES: dict[str, Callable[[str, Example], float]] = {
+    "all": lambda prediction, example: string_match_all(prediction, example.references),
+    "part": lambda prediction, example: string_match_part(prediction, example.references),
+}
 
 
 def score(example: Example, prediction: str) -> float:
     """The score of one prediction in [0, 100], by the example's own rule."""
-    return 100.0 * RULES[example.metric](prediction, example.references)
+    return 100.0 * RULES[example.metric](prediction, example)
 
 
 def nulls(predictions: Iterable[str]) -> int:

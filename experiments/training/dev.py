@@ -10,7 +10,7 @@ from ml_collections import config_dict
 
 from nexus import generate, methods, metrics, record
 from nexus.models.load import Model
-from nexus.tasks import prepare
+from nexus.tasks import catalog
 
 
 def evaluate(config: config_dict.FrozenConfigDict, model: Model, workdir: Path, step: int) -> str:
@@ -27,7 +27,8 @@ def evaluate(config: config_dict.FrozenConfigDict, model: Model, workdir: Path, 
 
 def _score(config: config_dict.FrozenConfigDict, model: Model, method: methods.Method, task: str) -> float:
     dev = config.dev
-    examples = prepare.examples(task, model.tokenizer, dev.length, dev.num_examples, dev.seed)
+    request = catalog.Request(tokenizer=model.tokenizer, length=dev.length, n=dev.num_examples, seed=dev.seed)
+    examples = catalog.examples(task, request)
     prompts = [model.tokenizer.prompt(e.context, e.question, e.answer_prefix) for e in examples]
     contexts, questions = [list(ids) for ids in zip(*prompts, strict=True)]
     limit = min(examples[0].max_new_tokens, 48)

@@ -9,7 +9,7 @@ from ml_collections import config_dict
 
 from nexus import methods
 from nexus.gates import GateConfig
-from nexus.tasks import ruler
+from nexus.tasks import catalog
 from nexus.training.retention import Recipe
 from nexus.training.rows import Mix
 from nexus.training.sharding import MeshShape
@@ -38,7 +38,7 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     _least("dev.every", dev.every, 0)
     if dev.every:
         for task in dev.tasks:
-            ruler.task_named(task)
+            catalog.task_named(task)
         _least("dev.num_examples", dev.num_examples, 1)
         if not 0 < dev.ratio <= 1:
             raise ValueError(f"dev.ratio must lie above 0 and up to 1, got {dev.ratio}")

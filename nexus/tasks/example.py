@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 
-METRICS = ("all", "part")
+METRICS = ("all", "part")  # the rules of nexus.metrics
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,8 @@ class Example:
 
     `length` is the length L asked for, in tokens of the model under test: prompt with chat wrapping and answer prefix,
     plus `max_new_tokens`. `prompt_tokens` is what the prompt really takes (0 where it was not counted, as in files made
-    elsewhere). `metric` is the rule of `nexus.metrics`: "all" or "part".
+    elsewhere). `metric` is a rule of `nexus.metrics`, `choices` the answers among which it decides
+    (empty where it needs none).
     """
 
     task: str
@@ -35,6 +36,7 @@ class Example:
     variant: str
     template_hash: str
     prompt_tokens: int = 0
+    choices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:

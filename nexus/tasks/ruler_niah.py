@@ -66,7 +66,7 @@ def join_keys(keys: list[str]) -> str:
     return keys[0] if len(keys) == 1 else f"{', '.join(keys[:-1])}, and {keys[-1]}"
 
 
-def plan(spec: Needles, where: Context, essays: haystacks.EssayText | None = None) -> Plan:
+def plan(spec: Needles, where: Context) -> Plan:
     """One sample of a needle task: what is hidden and asked is drawn here, once; only the haystack depends on n."""
     rng = where.draws.sample("needles")
     num_keys = max(spec.keys, spec.queries)
@@ -80,7 +80,7 @@ def plan(spec: Needles, where: Context, essays: haystacks.EssayText | None = Non
     head, question, answer_prefix = frame(spec.value_kind, asked, spec.queries * spec.values)
     planted = tuple(needle(spec.value_kind, key, value) for key, value in pairs)
 
-    floor, unit, body = _haystack(spec, where, planted, keys + values, essays)
+    floor, unit, body = _haystack(spec, where, planted, keys + values)
     return Plan(
         unit=unit,
         floor=floor,
@@ -96,11 +96,11 @@ def plan(spec: Needles, where: Context, essays: haystacks.EssayText | None = Non
 
 
 def _haystack(
-    spec: Needles, where: Context, planted: tuple[str, ...], taken: list[str], essays: haystacks.EssayText | None
+    spec: Needles, where: Context, planted: tuple[str, ...], taken: list[str]
 ) -> tuple[int, str, Callable[[int], str]]:
     """Floor, name of the unit, and the body with n units."""
     if spec.haystack == "essay":
-        text = haystacks.package_essays() if essays is None else essays
+        text = haystacks.package_essays() if where.essays is None else where.essays
         return 1, "words of essay", lambda n: _in_essay(text.first_words(n), planted, where)
     if spec.haystack == "noise":
         floor = len(haystacks.NOISE) * max(1, len(planted))

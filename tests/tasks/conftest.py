@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from nexus.tasks import ruler
+from nexus.tasks import generated, ruler
 from nexus.tasks.haystacks import EssayText
 
 
@@ -61,6 +61,6 @@ def make(tokenizer, essays):
     """make(task, length, index=0, seed=42) -> Example, with the tokenizer and the essays of the tests."""
 
     def make_one(task, length, index=0, seed=42):
-        return ruler.make_example(task, tokenizer, length, index, seed, essays)
+        return generated.make_example(ruler.TASKS[task], tokenizer, length, index, seed, essays)
 
     return functools.cache(make_one)

@@ -3,7 +3,7 @@ import collections
 import numpy as np
 import pytest
 
-from nexus.tasks import ruler, ruler_fwe
+from nexus.tasks import generated, ruler, ruler_fwe
 
 
 @pytest.mark.parametrize("length", [512, 1024, 4096])
@@ -35,4 +35,4 @@ def test_a_tie_of_ranks_four_and_five_is_not_valid():
 
 def test_a_length_without_five_words_is_refused(tokenizer):
     with pytest.raises(ValueError, match=r"vocabulary would have 4 words; 5 are needed, from L=300 on"):
-        ruler.make_example("fwe", tokenizer, 280, 0, 0)
+        generated.make_example(ruler.TASKS["fwe"], tokenizer, 280, 0, 0)

@@ -3,7 +3,7 @@ import re
 import numpy as np
 import pytest
 
-from nexus.tasks import haystacks, ruler, ruler_niah, words
+from nexus.tasks import generated, haystacks, ruler, ruler_niah, words
 
 NIAH = [name for name in ruler.TASKS if name.startswith("niah")]
 SENTENCE = re.compile(r"One of the special magic (\w+) for (.+?) is: ([\w-]+)\.")
@@ -13,7 +13,7 @@ SENTENCE = re.compile(r"One of the special magic (\w+) for (.+?) is: ([\w-]+)\."
 @pytest.mark.parametrize("length", [512, 2048])
 def test_what_is_planted_and_asked(make, task, length):
     """Each answer stands in the context once, in a needle with its key; only the keys asked for give answers."""
-    spec = ruler.TASKS[task].needles
+    spec = ruler.TASKS[task].planner.args[0]
     for index in range(3):
         example = make(task, length, index)
         found = SENTENCE.findall(example.context)
@@ -85,7 +85,7 @@ def test_needle_order_is_one_permutation_for_the_whole_run(tokenizer, essays):
         source = draws.Draws(seed=5, task="niah_multikey_1", length=1024, index=index)
         rng = source.sample("needles")
         keys = draws.distinct(lambda rng=rng: words.word_pair(rng), 4)
-        context = ruler.make_example("niah_multikey_1", tokenizer, 1024, index, 5, essays).context
+        context = generated.make_example(ruler.TASKS["niah_multikey_1"], tokenizer, 1024, index, 5, essays).context
         orders.add(tuple(sorted(range(4), key=lambda i, k=keys, c=context: c.index(f" {k[i]} is:"))))
     assert len(orders) == 1
 
