@@ -2,7 +2,11 @@
 
 The config says which experiment (a file of experiments/) and every setting of it. Without --workdir the run gets the
 folder runs/<config name>-<hash over all fields>, and the same command continues a run that was stopped. Whatever is
-wrong with a config ends here, in one line and with exit code 2, before anything is loaded.
+wrong with a config ends here, in one line and with exit code 2, before anything is loaded. Other exit codes: 0 done,
+1 a crash, 130 stopped by Ctrl-C, with all finished rows kept.
+
+    python launch.py --config=configs/llama_ruler.py --help                     # a config, its keys and their defaults
+    python launch.py --config=configs/llama_ruler.py:methods=full,snapkv,limit=2                          # a quick try
 """
 
 from __future__ import annotations
@@ -17,16 +21,27 @@ from collections.abc import Sequence
 from logging import WARNING
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 from ml_collections import config_dict, config_flags
 
+from experiments import config_help
 from experiments.plan import ConfigError
-from nexus import record
+from nexus import cli, record
 from nexus.fetch import FetchError
 
-EXPERIMENTS = ("evaluate", "benchmark", "survival", "train", "train_judgeq", "calibrate_heads")
+EXPERIMENTS = (
+    "evaluate",
+    "benchmark",
+    "survival",
+    "dilution",
+    "dialogue",
+    "perplexity",
+    "train",
+    "train_judgeq",
+    "calibrate_heads",
+)
 NOT_RUN = ("__init__", "base")  # files of configs/ that are no experiment
 REFUSED = (AttributeError, KeyError, TypeError, ValueError, OSError, flags.Error)  # what a wrong command line raises
 
@@ -57,6 +72,10 @@ def main(arguments: Sequence[str]) -> None:
         experiment.run(_CONFIG.value, workdir)
     except (ConfigError, FetchError) as error:
         refuse(message(error))
+    except KeyboardInterrupt:
+        print(f"\nlaunch.py: stopped; what is finished is kept in {workdir}, continue with the same command",
+              file=sys.stderr)  # fmt: skip
+        sys.exit(cli.STOPPED)
 
 
 def load_experiment(name: str) -> ModuleType:
@@ -83,22 +102,44 @@ def parse(argv: list[str]) -> list[str]:
 
 def check(argv: Sequence[str]) -> None:
     """Raises ValueError for a config that cannot be read and for a --config.key that it does not have."""
-    files = [match[1] or following for argument, following in itertools.pairwise([*argv, ""])
-             if (match := re.fullmatch(r"--?config(?:=(.*))?", argument))]  # fmt: skip
-    if not files:
+    file = config_file(argv)
+    if not file:
         return
-    config = load_config(files[-1])
+    config = load_config(file)
     for argument in argv:
         if match := re.match(r"--?config\.([^=]+)", argument):
             check_key(config, match[1])
 
 
+def config_file(argv: Sequence[str]) -> str:
+    """FILE or FILE:OPTIONS of the last --config, "" without one."""
+    files = [match[1] or following for argument, following in itertools.pairwise([*argv, ""])
+             if (match := re.fullmatch(r"--?config(?:=(.*))?", argument))]  # fmt: skip
+    return files[-1] if files else ""
+
+
 def load_config(text: str) -> config_dict.ConfigDict:
     """The config of FILE or FILE:OPTIONS. Raises what its get_config raises, without the flag library's wrapping."""
+    return _read(text)[1]
+
+
+def _read(text: str) -> tuple[dict[str, Any], config_dict.ConfigDict]:
+    """The globals of a config file, and its config."""
     path, _, options = text.partition(":")
     if not Path(path).is_file():
         raise ValueError(f"--config={path}: there is no such file; configs here: {configs_here()}")
-    return runpy.run_path(path)["get_config"](*[options] if options else [])
+    module = runpy.run_path(path)
+    if "get_config" not in module:
+        raise ValueError(f"--config={path}: the file has no get_config; configs here: {configs_here()}")
+    return module, module["get_config"](*[options] if options else [])
+
+
+def help_text(argv: Sequence[str]) -> str:
+    """What --help prints: of the config that is named, or of this program. Raises as load_config."""
+    file = config_file(argv)
+    if file:
+        return config_help.text(file.partition(":")[0], *_read(file))
+    return f"{(__doc__ or '').strip()}\n\nconfigs: {configs_here()}"
 
 
 def configs_here() -> str:
@@ -124,11 +165,14 @@ def message(error: BaseException) -> str:
 
 def refuse(text: str) -> NoReturn:
     print(f"launch.py: {text}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(cli.WRONG)
 
 
 if __name__ == "__main__":
     if {"--help", "-h", "-help"} & set(sys.argv[1:]):
-        print(f"{(__doc__ or '').strip()}\n\nConfigs: {configs_here()}")
-        sys.exit(0)
+        try:
+            print(help_text(sys.argv[1:]))
+        except REFUSED as error:
+            refuse(message(error))
+        sys.exit(cli.DONE)
     app.run(main, flags_parser=parse)

@@ -29,6 +29,7 @@ SHORT = {
     "ratio": "eval.ratios",
     "ratios": "eval.ratios",
     "n": "eval.num_examples",
+    "limit": "eval.limit",
     "data_dir": "eval.data_dir",
     "protocol": "eval.protocol",
     "question_mode": "eval.question_mode",
@@ -58,19 +59,22 @@ def get_config() -> config_dict.ConfigDict:
     config.eval = config_dict.ConfigDict()
     config.eval.tasks = ("niah_single_2",)  # names or sets of `python -m nexus.tasks`, or all
     config.eval.data_dir = ""  # folder with the files of tasks that are read, not made
-    config.eval.ruler_source = "generated"  # generated | files: RULER's tasks from <data_dir>/<task>/validation.jsonl
+    # files: RULER's tasks from <data_dir>/<task>/validation.jsonl; kvpress: from <data_dir>/<length>.jsonl
+    config.eval.ruler_source = "generated"  # generated | files | kvpress: where RULER's tasks come from
+    config.eval.strict_upstream = False  # scores with the known slips of the benchmarks' own code (LongBench's trec)
     config.eval.lengths = (1024,)  # tokens: wrapping, prompt and generation together
     config.eval.methods = ("full", "streaming_llm")  # names of nexus/methods.py, or all
-    config.eval.budgets = ()  # kept entries per layer and kv head (mean); or:
-    config.eval.ratios = ()  # ... as a share of the length
+    config.eval.budgets = ()  # kept entries per layer and kv head (mean); this or ratios
+    config.eval.ratios = ()  # the same as a share of the length; this or budgets
     config.eval.num_examples = 10  # per task and length; of files at most as many as they hold
+    config.eval.limit = 0  # at most this many examples per task, for a quick try; 0: no limit
     config.eval.protocol = "streaming"  # streaming: never above budget + chunk | oneshot: full prefill, one eviction
     config.eval.question_mode = "query_agnostic"  # query_agnostic: evict before the question is seen | query_aware
     config.eval.tail = "counted"  # counted: question and answer live inside the budget | free: on top of it
-    config.eval.seed = 0
+    config.eval.seed = 0  # of samples and of methods that draw
     config.eval.batch_size = 1  # examples decoded together
     config.eval.max_new_tokens = 0  # cuts answers shorter than the task's own limit; 0: the task's own
-    config.eval.show_examples = 1  # of each task, kept tokens for the page: ~13 bytes a token and cell; 0: none
+    config.eval.show_examples = 1  # of each task, token by token: ~15 bytes a token, cell; 0: none
     config.eval.full_floor = 25.0  # score 0-100 the full cache must reach, or no other row of that task; 0: no floor
 
     config.cache = config_dict.ConfigDict()

@@ -6,7 +6,7 @@
     python launch.py --config=configs/llama_ruler.py:model=/path/to/llama,length=8192,n=100
 
 The embedded model (SmolLM2-135M-Instruct, fetched once and checked) on five needle tasks, 10 examples each. Question
-unknown while the cache is compressed, streaming, question and answer inside the budget. Writes report.md and figures
+unknown while the cache is compressed, streaming, question and answer inside the budget. Writes report.html (.md, .csv)
 to the run folder; a run that is killed continues where it stopped when it is started again.
 Differs from base.py: tasks, methods, ratios.
 """

@@ -18,7 +18,7 @@ from configs import base
 SHORT = {
     "model": "model.name", "dtype": "model.dtype", "method": "train.method", "steps": "train.steps",
     "batch": "train.batch", "seed": "train.seed", "row": "data.row", "budget": "loss.budget",
-    "learning_rate": "train.learning_rate",
+    "learning_rate": "train.learning_rate", "regress_steps": "train.regress_steps",
 }  # fmt: skip
 
 
@@ -47,6 +47,8 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.loss.answer_positions = 96  # per row, at most
     config.loss.hinge_positions = 64  # per step
     config.loss.sinks = 4  # first tokens of a document never fade
+    config.loss.regress_age = 256  # of the first stage, where train.regress_steps asks for one
+    config.loss.remat = True  # False: a fifth faster where memory holds every activation of a row
 
     config.data = config_dict.ConfigDict()
     config.data.mix = ("facts=0.75", "dialogue=0.1", "text=0.1", "tracking=0.05")  # kind=share
@@ -57,6 +59,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.train = config_dict.ConfigDict()
     config.train.method = "global_retention"  # whose budget: global_retention | trimkv
     config.train.steps = 120
+    config.train.regress_steps = 0  # the first of them that regress log future attention instead
     config.train.batch = 2  # rows per step, of all devices together
     config.train.accumulate = 1  # steps whose gradients are averaged before the gates move
     config.train.learning_rate = 3e-3

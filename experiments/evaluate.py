@@ -11,7 +11,6 @@ to lose.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import time
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from ml_collections import config_dict
 from experiments import models, plan, report, rows
 from experiments.plan import Cell
 from experiments.progress import Progress
-from nexus import decode, generate, record
+from nexus import answers, generate, record
 from nexus.models.load import Model
 from nexus.models.tokenizer import Tokenizer
 from nexus.tasks import catalog
@@ -67,8 +66,9 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
 
     # --- model and examples ------------------------------------------------------------------------------------------
     model = models.load(config, eval__lengths=max(config.eval.lengths))
-    cells = _runnable(config, model, cells, every)
-    wanted = itertools.product(config.eval.tasks, config.eval.lengths)
+    cells = models.runnable(config, model, cells, every)
+    tasks = sorted(config.eval.tasks, key=lambda name: not catalog.task_named(name).files)  # what may lack a file first
+    wanted = itertools.product(tasks, config.eval.lengths)
     examples = {(task, length): _examples(config, model, task, length) for task, length in wanted}
     record.open_workdir(workdir, config.to_dict())  # only now: a refused model or length claims no folder
     left_out = [name for name in config.eval.methods if name not in {cell.method for cell in cells}]
@@ -128,7 +128,7 @@ def _answer(this: Run, cell: Cell, batch: list[Example], num_shown: int) -> tupl
     contexts, questions = [list(ids) for ids in zip(*prompts, strict=True)]
     own = batch[0].max_new_tokens
     limit = min(ev.max_new_tokens or own, own)  # never more than the task allows: the length counts the answer
-    answers = generate.answer_batch(
+    given = answers.answer_batch(
         this.model,
         plan.build(this.config, cell),
         this.settings,
@@ -139,10 +139,10 @@ def _answer(this: Run, cell: Cell, batch: list[Example], num_shown: int) -> tupl
         capacity=plan.full_budget(this.config, cell.length),  # one for all batches: shapes, and programs, stay the same
         num_shares=num_shown,
     )
-    texts = [tokenizer.decode(tokens) for tokens in answers.tokens]
+    texts = [tokenizer.decode(tokens) for tokens in given.tokens]
     answered = [
         rows.prediction_row(
-            cell, example, answers, i, text=texts[i], question_tokens=len(questions[i]), limit=limit, fields=this.fields
+            cell, example, given, i, text=texts[i], question_tokens=len(questions[i]), limit=limit, fields=this.fields
         )
         for i, example in enumerate(batch)
     ]
@@ -150,16 +150,17 @@ def _answer(this: Run, cell: Cell, batch: list[Example], num_shown: int) -> tupl
         rows.tokens_row(
             cell, batch[i], tokenizer.pieces(contexts[i]), shares, tokenizer.decode(questions[i], skip_special=False)
         )
-        for i, shares in enumerate(answers.shares)
+        for i, shares in enumerate(given.shares)
     ]
     return answered, shown
 
 
 def _prompt(tokenizer: Tokenizer, example: Example, question_mode: str) -> tuple[list[int], list[int]]:
     """(what the evictor has seen when it decides, what comes later). Turn end, header and prefix always come later."""
+    context, question = example.context, example.question
     if question_mode == "query_aware":
-        return tokenizer.prompt(example.context + example.question, "", example.answer_prefix)
-    return tokenizer.prompt(example.context, example.question, example.answer_prefix)
+        context, question = context + question, ""
+    return tokenizer.prompt(context, question, example.answer_prefix, chat=example.chat)
 
 
 def _batches(examples: list[Example], size: int) -> Iterator[list[Example]]:
@@ -168,27 +169,6 @@ def _batches(examples: list[Example], size: int) -> Iterator[list[Example]]:
 
 
 # --- checks and files -------------------------------------------------------------------------------------------------
-def _runnable(config: config_dict.FrozenConfigDict, model: Model, cells: list[Cell], every: bool) -> list[Cell]:
-    """The cells whose methods have what they need for this model: trained gates, calibrations.
-
-    methods=all (`every`) leaves the others out and says so; for one that was named: plan.ConfigError.
-    """
-    shapes = jax.eval_shape(lambda: model.params)
-    missing: dict[str, str] = {}
-    for cell in {(cell.method, cell.budget): cell for cell in cells}.values():
-        method = plan.build(config, cell)
-        method = dataclasses.replace(method, scorer=method.scorer.bind(model.tokenizer))
-        try:
-            jax.eval_shape(functools.partial(decode.with_weights, model.config, method), shapes)
-        except ValueError as error:
-            missing.setdefault(cell.method, f"method {cell.method!r}: {error}")
-    if missing and not every:
-        raise plan.ConfigError("; ".join(missing.values()))
-    for text in missing.values():
-        print(f"left out: {text}", flush=True)
-    return [cell for cell in cells if cell.method not in missing]
-
-
 def _examples(config: config_dict.FrozenConfigDict, model: Model, task: str, length: int) -> list[Example]:
     """The samples of a task. Raises plan.ConfigError if they do not fit into the length, or their files are broken."""
     ev = config.eval
@@ -196,10 +176,11 @@ def _examples(config: config_dict.FrozenConfigDict, model: Model, task: str, len
         request = catalog.Request(
             tokenizer=model.tokenizer,
             length=length,
-            n=ev.num_examples,
+            n=plan.num_examples(ev),
             seed=ev.seed,
             data_dir=ev.data_dir,
             ruler_source=ev.ruler_source,
+            strict_upstream=ev.strict_upstream,
         )
         return catalog.examples(task, request)
     except ValueError as error:

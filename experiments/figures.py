@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -40,9 +41,24 @@ def write(folder: Path, results: Results, length: int, grid: Sequence[Summary]) 
 
 
 def looks(results: Results) -> dict[str, tuple[str, str]]:
-    """method -> (colour, marker), by its place among all methods that the config knows."""
-    names = sorted({*results.config["method"], *results.config["eval"]["methods"]} - {FULL})
-    found = {name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)}
+    """method -> (colour, marker) in the figures of a run."""
+    return looks_of(results.config)
+
+
+def looks_of(config: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """method -> (colour, marker), by its place among all methods that the config knows.
+
+    A method with other options, `snapkv (window=16)` in joined runs, has its method's colour and another marker.
+    """
+    methods = config["eval"]["methods"]
+    bare = {name: name.partition(" (")[0] for name in methods}
+    names = sorted({*config["method"], *bare.values()} - {FULL})
+    place = {name: i for i, name in enumerate(names)}
+    found = {name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for name, i in place.items()}
+    for name in (name for name in methods if name != bare[name]):
+        of_method = [other for other in methods if bare[other] == bare[name]]
+        colour, own = found[bare[name]]
+        found[name] = colour, MARKERS[(MARKERS.index(own) + of_method.index(name)) % len(MARKERS)]
     return found | {FULL: (GREY, "_")}
 
 

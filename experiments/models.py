@@ -1,10 +1,16 @@
-"""The model an experiment runs on, or one line that says why not."""
+"""The model an experiment runs on and the methods it has the parts for, or one line that says why not."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+
+import jax
 from ml_collections import config_dict
 
+from experiments import plan
 from experiments.plan import ConfigError
+from nexus import decode
 from nexus.models.load import Model, load_model
 
 
@@ -27,3 +33,26 @@ def load(config: config_dict.FrozenConfigDict, **tokens: int) -> Model:
         if needed > allowed:
             raise ConfigError(f"{field.replace('__', '.')}={needed} goes beyond the {allowed} positions of {name}")
     return model
+
+
+def runnable(
+    config: config_dict.FrozenConfigDict, model: Model, cells: list[plan.Cell], every: bool
+) -> list[plan.Cell]:
+    """The cells whose methods have what they need for this model: trained gates, calibrations.
+
+    methods=all (`every`) leaves the others out and says so; for one that was named: ConfigError.
+    """
+    shapes = jax.eval_shape(lambda: model.params)
+    missing: dict[str, str] = {}
+    for cell in {(cell.method, cell.budget): cell for cell in cells}.values():
+        method = plan.build(config, cell)
+        method = dataclasses.replace(method, scorer=method.scorer.bind(model.tokenizer))
+        try:
+            jax.eval_shape(functools.partial(decode.with_weights, model.config, method), shapes)
+        except ValueError as error:
+            missing.setdefault(cell.method, f"method {cell.method!r}: {error}")
+    if missing and not every:
+        raise ConfigError("; ".join(missing.values()))
+    for text in missing.values():
+        print(f"left out: {text}", flush=True)
+    return [cell for cell in cells if cell.method not in missing]

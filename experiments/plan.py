@@ -39,8 +39,21 @@ class Cell:
 
 
 # --- config -----------------------------------------------------------------------------------------------------------
-def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
-    """The config with typed lists and "all" written out. Raises ValueError or KeyError for anything that cannot run."""
+def single_prompt_tasks(ev: config_dict.ConfigDict) -> tuple[str, ...]:
+    """Tasks of nexus/tasks/catalog.py. Raises ValueError for unknown ones and for files that are not there."""
+    tasks = _tasks(ev.tasks)
+    catalog.check(tasks, ev.data_dir, ev.ruler_source)
+    return tasks
+
+
+def resolve(
+    config: config_dict.ConfigDict,
+    tasks: Callable[[config_dict.ConfigDict], tuple[str, ...]] = single_prompt_tasks,
+) -> config_dict.FrozenConfigDict:
+    """The config with typed lists and "all" written out. Raises ValueError or KeyError for anything that cannot run.
+
+    tasks: config.eval -> its tasks, checked; experiments with tasks of another catalog give their own.
+    """
     config = config_dict.ConfigDict(config.to_dict(), convert_dict=True)
     ev = config.eval
     ev.lengths = _list("eval.lengths", ev.lengths, int, low=1)
@@ -48,11 +61,11 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     ev.ratios = _list("eval.ratios", ev.ratios, float, low=0.0, high=1.0)
     if 0.0 in ev.ratios:
         raise ValueError("eval.ratios=0 keeps nothing: a ratio lies above 0 and up to 1")
-    ev.tasks = _tasks(ev.tasks)
-    catalog.check(ev.tasks, ev.data_dir, ev.ruler_source)
+    ev.tasks = tasks(ev)
     ev.methods = _names("eval.methods", ev.methods, methods.names())
     for name, low, high in (
         ("num_examples", 1, None),
+        ("limit", 0, None),
         ("batch_size", 1, None),
         ("seed", 0, None),
         ("show_examples", 0, None),
@@ -150,17 +163,24 @@ def _budgets(ev: config_dict.ConfigDict, length: int) -> list[tuple[int, float |
 
 def suite_counts(config: config_dict.FrozenConfigDict, task: str) -> tuple[int, int]:
     """Of the set that a task belongs to: tasks in this run, and tasks of the published set (0 if it is ours)."""
-    suite = catalog.TASKS[task].suite
-    return sum(catalog.TASKS[name].suite == suite for name in config.eval.tasks), catalog.SUITES[suite].size
+    suite = catalog.task_named(task).suite
+    tasks = sum(catalog.task_named(name).suite == suite for name in config.eval.tasks)
+    return tasks, catalog.SUITES[suite].size
+
+
+def num_examples(ev: config_dict.FrozenConfigDict) -> int:
+    """Examples per task: eval.num_examples, at most eval.limit where there is one."""
+    return min(ev.num_examples, ev.limit or ev.num_examples)
 
 
 def describe(config: config_dict.FrozenConfigDict) -> list[str]:
     """Plain lines for a person: what is about to run; ratios with the budgets they become."""
     ev = config.eval
-    lines = [f"model {config.model.name}, {ev.num_examples} examples per task, seed {ev.seed}"]
+    limit = f" (of {ev.num_examples}: eval.limit={ev.limit})" if num_examples(ev) < ev.num_examples else ""
+    lines = [f"model {config.model.name}, {num_examples(ev)} examples per task{limit}, seed {ev.seed}"]
     lines.append(f"protocol {ev.protocol}, {ev.question_mode}, tail {ev.tail}")
     for name, suite in catalog.SUITES.items():
-        tasks = [task for task in ev.tasks if catalog.TASKS[task].suite == name]
+        tasks = [task for task in ev.tasks if catalog.task_named(task).suite == name]
         count = f"{len(tasks)} of {suite.size} {suite.title} tasks" if suite.size else suite.title
         lines += [f"{count}: {', '.join(tasks)}"] if tasks else []
     lines.append(f"methods: {', '.join(ev.methods)}")
@@ -204,7 +224,8 @@ def _tasks(value: Iterable[Any]) -> tuple[str, ...]:
         if item == "all":
             members = [name for name, task in catalog.TASKS.items() if not task.files]
         found += members or [item]
-    _names("eval.tasks", found, [*catalog.TASKS, *catalog.SUITES])
+    known = [name for name in found if catalog.known(name)]
+    _names("eval.tasks", found, [*catalog.TASKS, *catalog.SUITES, *known])
     return _unique("eval.tasks", found)
 
 

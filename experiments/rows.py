@@ -15,11 +15,12 @@ from ml_collections import config_dict
 
 from experiments.plan import Cell
 from nexus import metrics, record
-from nexus.generate import Answers
+from nexus.answers import Answers
 from nexus.models.load import Model
 from nexus.tasks.example import Example
 
 Row = dict[str, Any]
+BESIDE = tuple(name for fields in metrics.BESIDE.values() for name in fields)  # scores that only some tasks have
 
 
 def shared_fields(config: config_dict.FrozenConfigDict, model: Model, git_commit: str) -> Row:
@@ -54,8 +55,10 @@ def prediction_row(
         "prediction": text,
         "references": list(example.references),
         "score": float(metrics.score(example, text)),
+        **metrics.beside(example, text),
         "is_null": not text.strip(),
         "truncated": bool(answers.cut[i]),
+        "cut_tokens": example.cut_tokens,
         "prompt_tokens": int(answers.context_tokens[i]) + question_tokens,
         "context_tokens": int(answers.context_tokens[i]),
         "new_tokens": len(answers.tokens[i]),
@@ -80,7 +83,7 @@ def tokens_row(cell: Cell, example: Example, pieces: list[str], shares: np.ndarr
     """What a cell kept of one example: the text of every context token, and the share (0-1) of heads that hold it.
 
     pieces: [tokens]; shares: [tokens], two decimals in the row, where only exact shares are 0 or 1. question: the text
-    after the cut. About 13 bytes per token.
+    after the cut. About 15 bytes per token.
     """
     inside = np.clip(np.round(shares, 2), 0.01, 0.99)
     return {
@@ -123,8 +126,10 @@ def metrics_row(cell: Cell, rows: list[Row], num_tasks: tuple[int, int]) -> Row:
         "score_unit": "percent",
         "score_low": _limit(interval.low),
         "score_high": _limit(interval.high),
+        **{name: round(float(np.mean([row[name] for row in rows])), 2) for name in BESIDE if name in first},
         "nulls": sum(row["is_null"] for row in rows),
         "truncated_share": round(float(np.mean([row["truncated"] for row in rows])), 4),
+        "cut_share": round(float(np.mean([row.get("cut_tokens", 0) > 0 for row in rows])), 4),
         "fill_min": min(row["fill"] for row in rows),
         "max_new_tokens": first["max_new_tokens"],
         "kept_fraction_mean": round(float(np.mean(kept.mean((1, 2)) / seen)), 4),

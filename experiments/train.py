@@ -29,7 +29,7 @@ from experiments.training.resume import resume
 from nexus import gates, record
 from nexus.checkpoint import Checkpoints
 from nexus.models.load import Model
-from nexus.training import retention, rows, sharding
+from nexus.training import regression, retention, rows, sharding
 from nexus.training.retention import Batch, State
 
 Row = dict[str, Any]
@@ -55,7 +55,9 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     checkpoints = Checkpoints(workdir / "checkpoints")
     training = Training(
         config=config, workdir=workdir, model=model, mesh=mesh, checkpoints=checkpoints, rate=rate,
-        order=rows.in_order(data, config.train.seed), step=compiled_step(config, model, optimizer, state),
+        order=rows.in_order(data, config.train.seed),
+        step=compiled_step(config, model, optimizer, state, retention.make_step),
+        first_stage=compiled_step(config, model, optimizer, state, regression.make_step),
         commit=record.git_commit(),
     )  # fmt: skip
     try:
@@ -84,6 +86,7 @@ class Training:
     checkpoints: Checkpoints
     order: Any  # rows in the order of the training
     step: Callable[..., Any]
+    first_stage: Callable[..., Any]  # the step of the first train.regress_steps
     rate: Callable[[int], Any]
     commit: str  # of the code, when the process started
 
@@ -99,10 +102,11 @@ class Training:
 
 
 def compiled_step(
-    config: config_dict.FrozenConfigDict, model: Model, optimizer: optax.GradientTransformation, state: State
-) -> Callable[..., Any]:
-    """The jitted step; the state stays where it lies on the mesh, and its memory is used again."""
-    step = retention.make_step(model.config, settings.gate(config), settings.recipe(config), optimizer)
+    config: config_dict.FrozenConfigDict, model: Model, optimizer: optax.GradientTransformation, state: State,
+    make: Callable[..., Callable[..., Any]],
+) -> Callable[..., Any]:  # fmt: skip
+    """A jitted step of `make`; the state stays where it lies on the mesh, and its memory is used again."""
+    step = make(model.config, settings.gate(config), settings.recipe(config), optimizer)
     return jax.jit(step, donate_argnums=1, out_shardings=(jax.tree.map(lambda x: x.sharding, state), None))
 
 
@@ -114,7 +118,8 @@ def train(t: Training, state: State, done: int) -> None:
         with Steps(total, done, quiet=not processes.first()) as progress:
             for step in range(done, total):
                 began = time.monotonic()
-                state, numbers = t.step(t.model.params, state, t.batch(step))
+                chosen = t.first_stage if step < t.config.train.regress_steps else t.step
+                state, numbers = chosen(t.model.params, state, t.batch(step))
                 row = _row(t, step, numbers, began)
                 if processes.first():
                     record.append_rows(t.log, [row])

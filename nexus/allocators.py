@@ -37,7 +37,7 @@ class Allocator:
     """Names the pools of a budget; `strategy` selects how the best entries of a pool are found."""
 
     name: ClassVar[str]
-    strategy: str = "threshold"
+    strategy: str = "threshold"  # how the best are found: threshold | top_k (sorts); the same sets
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
@@ -157,8 +157,8 @@ class Adaptive(Shares):
     """
 
     name = "adaptive"
-    alpha: float = 0.2
-    safeguard: str = "blend"
+    alpha: float = 0.2  # share that is free to go to other heads
+    safeguard: str = "blend"  # blend | floor, see above
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -235,7 +235,7 @@ class NormLoss(PerHead):
     """
 
     name = "norm_loss"
-    tau: float = 0.01
+    tau: float = 0.01  # share of the norm that may be lost
     full_layers: int = 2  # the first layers evict nothing below the ceiling
 
     def __post_init__(self) -> None:

@@ -208,28 +208,47 @@ def prefill(
     buf: kv.KVBuffer,
     tokens: jax.Array,
     length: jax.Array,
-) -> tuple[kv.KVBuffer, jax.Array]:
+    hidden: jax.Array,
+    *,
+    scored: bool = False,
+) -> tuple[kv.KVBuffer, jax.Array, jax.Array]:
     """Streams prompts into the buffer, chunk by chunk. The tail must be empty (after decoding: evict) and is again.
 
     Args:
         chunk: static, C tokens per step. evicting: static; False moves every chunk into the table (full or oneshot).
         tokens: [B,P] int32, right-padded, P a multiple of chunk. length: [B] int32, real tokens of each row.
+        hidden: [B,D] of the token before these, zeros at the start. scored: static, whether tokens are judged.
     Returns:
-        The buffer and the hidden state [B,D] of each row's last token (zeros where length is 0).
+        The buffer, the hidden state [B,D] of each row's newest token, and the log-probability [B,P] float32 (nats) that
+        each token had with what the cache held before its chunk and the chunk itself; [B,0] when not scored.
     """
     settle = functools.partial(cut, cfg, method, params) if evicting else kv.commit
 
     def body(i, carry):
-        buf, last = carry
+        buf, last, log_p = carry
         part = lax.dynamic_slice_in_dim(tokens, i * chunk, chunk, axis=1)
         valid = i * chunk + jnp.arange(chunk) < length[:, None]
         buf, hidden = chunk_step(cfg, method, params, buf, part, valid, columns=chunk)
         at = length - 1 - i * chunk
         here = jnp.take_along_axis(hidden, jnp.clip(at, 0, chunk - 1)[:, None, None], axis=1)[:, 0]
-        return settle(buf), jnp.where(((at >= 0) & (at < chunk))[:, None], here, last)
+        if scored:
+            before = jnp.concatenate([last[:, None], hidden[:, :-1]], axis=1)
+            log_p = lax.dynamic_update_slice(log_p, _log_probability(cfg, params, before, part), (0, i * chunk))
+        return settle(buf), jnp.where((at >= 0)[:, None], here, last), log_p
 
-    last = jnp.zeros((tokens.shape[0], cfg.dim), jnp.dtype(cfg.dtype))
-    return lax.fori_loop(0, (length.max() + chunk - 1) // chunk, body, (buf, last))
+    log_p = jnp.zeros((tokens.shape[0], tokens.shape[1] if scored else 0), jnp.float32)
+    return lax.fori_loop(0, (length.max() + chunk - 1) // chunk, body, (buf, hidden, log_p))
+
+
+def _log_probability(cfg: ModelConfig, params: Any, hidden: jax.Array, tokens: jax.Array) -> jax.Array:
+    """log p(token | hidden) [B,T] float32 of hidden [B,T,D], row by row: the logits of one row are live at a time."""
+
+    def row(x):
+        h, token = x
+        logits = transformer.logits(cfg, params, h)
+        return jnp.take_along_axis(logits, token[:, None], axis=1)[:, 0] - jax.nn.logsumexp(logits, axis=1)
+
+    return lax.map(row, (hidden, tokens))
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["buffer", "hidden", "done", "rng"], meta_fields=[])

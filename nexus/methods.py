@@ -1,7 +1,8 @@
 """THE table: every eviction method is a composition of scorer, sampler, allocator and compensator.
 
-`build` turns a name, a budget and options into a `Method`, which everything else consumes. `python -m nexus.methods`
-prints the table. Recombining existing parts is one more row; a new scorer is one file, one row and one test.
+`build` turns a name, a budget and options into a `Method`, which everything else consumes. `python -m nexus.methods
+[NAME]` prints the table, or a method's options. Recombining existing parts is one more row; a new scorer is one file,
+one row and one test.
 """
 
 from __future__ import annotations
@@ -326,4 +327,6 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    print(table())
+    from nexus import cli, manual  # here: it imports this module
+
+    cli.run(manual.main)

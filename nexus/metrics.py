@@ -7,18 +7,26 @@ lines into one number (NVIDIA/kvpress).
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
+import string
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from nexus import longbench_rules
 
 if TYPE_CHECKING:
     from nexus.tasks.example import Example
 
 RESAMPLES = 10_000
 _CONTROL = re.compile(r"[\x00-\x1f]")
+_FIRST_SENTENCE_END = re.compile(r"\.|<context>|<example>")
+_WORD = re.compile(r"[^\W_]+")
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,15 +53,93 @@ def string_match_part(prediction: str, references: Sequence[str]) -> float:
     return float(any(_found(clean(prediction), references)))
 
 
+def key_phrases(prediction: str, phrases: Sequence[str]) -> float:
+    """The share of key phrases found once both are in lower case with single blanks: in [0, 1].
+
+    A phrase lists its accepted paraphrases with "|" between them: "dawn|sunrise".
+    """
+    text = " ".join(prediction.lower().split())
+    return sum(any(_found(text, phrase.split("|"))) for phrase in phrases) / len(phrases)
+
+
+def rouge1_recall(prediction: str, reference: str) -> float:
+    """The share of the reference's words, as a multiset, that the prediction has: in [0, 1].
+
+    ROUGE-1 (Lin 2004), recall; words are runs of letters and digits in lower case, not stemmed.
+    """
+    ours, theirs = (collections.Counter(_WORD.findall(text.lower())) for text in (prediction, reference))
+    return (ours & theirs).total() / theirs.total()
+
+
+def only_label(prediction: str, question: str, target: str, labels: Sequence[str]) -> float:
+    """1.0 when the target is the only label that the first sentence names, besides those of the question; else 0.0.
+
+    The strict rule of BABILong (booydar/babilong): lower case; up to the first full stop and to any context or example
+    tag; labels as substrings; a target with commas and more than 3 characters asks for all its parts and no more.
+    """
+    if not labels or not target:
+        raise ValueError(f"labels are {labels!r} and the target is {target!r}; expected at least one, and one of them")
+    said = _FIRST_SENTENCE_END.split(prediction.lower(), maxsplit=1)[0]
+    named = {label.lower() for label in labels if label.lower() in said and label.lower() not in question.lower()}
+    several = "," in target and len(target) > 3
+    return float(named == set(target.lower().split(",") if several else [target.lower()]))
+
+
+def _best(rule: Callable[[str, str], float]) -> Callable[[str, Example], float]:
+    """The score against the accepted answer that gives the most."""
+    return lambda prediction, example: max(rule(prediction, reference) for reference in example.references)
+
+
+def _named(strict_upstream: bool) -> Callable[[str, Example], float]:
+    return lambda prediction, example: max(
+        longbench_rules.classification(prediction, reference, example.choices, strict_upstream)
+        for reference in example.references
+    )
+
+
 RULES: dict[str, Callable[[str, Example], float]] = {
     "all": lambda prediction, example: string_match_all(prediction, example.references),
     "part": lambda prediction, example: string_match_part(prediction, example.references),
+    "babi": lambda prediction, example: only_label(
+        prediction, example.question, example.references[0], example.choices
+    ),
+    "key_phrases": lambda prediction, example: key_phrases(prediction, example.references[1:]),  # [0]: the sentence
+    "f1": _best(lambda prediction, reference: token_f1(prediction, reference)),
+    "rouge_l": _best(longbench_rules.rouge_l),
+    "classification": _named(strict_upstream=False),
+    "classification_upstream": _named(strict_upstream=True),
+    "count": _best(longbench_rules.count),
+    "retrieval": _best(longbench_rules.retrieval),
+    "edit": _best(longbench_rules.edit_similarity),
+}
+# Scores that stand beside the one of a rule, by the field of the row that holds them.
+BESIDE: dict[str, dict[str, Callable[[str, Example], float]]] = {
+    "key_phrases": {"rouge1_recall": lambda prediction, example: rouge1_recall(prediction, example.references[0])},
 }
 
 
 def score(example: Example, prediction: str) -> float:
     """The score of one prediction in [0, 100], by the example's own rule."""
-    return 100.0 * RULES[example.metric](prediction, example)
+    scored = longbench_rules.first_line(prediction) if example.first_line else prediction
+    return 100.0 * RULES[example.metric](scored, example)
+
+
+def beside(example: Example, prediction: str) -> dict[str, float]:
+    """The further scores of one prediction in [0, 100], by field name; empty for most rules."""
+    return {name: 100.0 * rule(prediction, example) for name, rule in BESIDE.get(example.metric, {}).items()}
+
+
+def normalised(text: str) -> str:
+    """Lower case, no ASCII punctuation, no articles, single blanks (the rule of SQuAD, LongBench and others)."""
+    bare = text.lower().translate(_NO_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", bare).split())
+
+
+def token_f1(prediction: str, reference: str) -> float:
+    """F1 of the words of two normalised texts, as multisets, in [0, 1]; 0 without a common word."""
+    ours, theirs = normalised(prediction).split(), normalised(reference).split()
+    common = sum((collections.Counter(ours) & collections.Counter(theirs)).values())
+    return 2 * common / (len(ours) + len(theirs)) if common else 0.0
 
 
 def nulls(predictions: Iterable[str]) -> int:

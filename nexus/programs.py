@@ -35,11 +35,20 @@ class Program:
 
 @functools.lru_cache(maxsize=64)
 def prefill(
-    cfg: ModelConfig, method: Method, layout: Layout, chunk: int, evicting: bool, batch: int, padded: int
+    cfg: ModelConfig,
+    method: Method,
+    layout: Layout,
+    chunk: int,
+    evicting: bool,
+    batch: int,
+    padded: int,
+    scored: bool,
 ) -> Program:
-    """(params, buffer, tokens [B,padded], length [B]) -> (buffer, hidden [B,D]); see `decode.prefill`."""
-    fn = functools.partial(decode.prefill, cfg, method, chunk, evicting)
-    return _compile(fn, (1,), cfg, method, _buffer(method, layout, batch), _ints(batch, padded), _ints(batch))
+    """(params, buffer, tokens [B,padded], length [B], hidden [B,D]) -> (buffer, hidden [B,D], log_p [B,padded] or
+    [B,0]); see `decode.prefill`."""
+    fn = functools.partial(decode.prefill, cfg, method, chunk, evicting, scored=scored)
+    given = _buffer(method, layout, batch), _ints(batch, padded), _ints(batch), _hidden(cfg, batch)
+    return _compile(fn, (1,), cfg, method, *given)
 
 
 @functools.lru_cache(maxsize=64)
@@ -71,7 +80,7 @@ def generate(
     fn = functools.partial(decode.decode, cfg, method, steps, evict_every)
     state: Any = decode.Decoding(
         buffer=_buffer(method, layout, batch),
-        hidden=jax.ShapeDtypeStruct((batch, cfg.dim), jnp.dtype(cfg.dtype)),  # type: ignore[arg-type]  # shapes only
+        hidden=_hidden(cfg, batch),  # type: ignore[arg-type]  # shapes only
         done=jax.ShapeDtypeStruct((batch,), jnp.bool_),  # type: ignore[arg-type]
         rng=jax.eval_shape(lambda: jax.random.split(jax.random.key(0), batch)),
     )
@@ -80,6 +89,10 @@ def generate(
 
 def _buffer(method: Method, layout: Layout, batch: int) -> kv.KVBuffer:
     return jax.eval_shape(functools.partial(decode.init_buffer, method, layout, batch))
+
+
+def _hidden(cfg: ModelConfig, batch: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((batch, cfg.dim), jnp.dtype(cfg.dtype))
 
 
 def _ints(*shape: int) -> jax.ShapeDtypeStruct:

@@ -19,7 +19,7 @@ MAX_LINES = 350
 # Who may not import whom; a name stands for itself and everything below it.
 CORE = ["nexus.shapes", "nexus.rope", "nexus.attention", "nexus.buffer"]
 PARTS = ["nexus.scorers", "nexus.allocators", "nexus.samplers", "nexus.compensators"]
-COMPOSED = ["nexus.methods", "nexus.evict", "nexus.decode", "nexus.programs", "nexus.generate"]
+COMPOSED = ["nexus.methods", "nexus.evict", "nexus.decode", "nexus.programs", "nexus.generate", "nexus.answers"]
 LOADING = ["nexus.models.load", "nexus.models.tokenizer", "nexus.models.chat"]
 OUTSIDE = ["experiments", "configs", "launch", "ml_collections"]
 CLOSED = [
@@ -36,7 +36,17 @@ CLOSED = [
     ("nexus.record", [*CORE, *PARTS, *COMPOSED, "nexus.models", "nexus.tasks"]),
     *[
         (room, ["nexus.models", "nexus.tasks", *CORE, *PARTS, *COMPOSED, "jax", "ml_collections", "experiments.plan"])
-        for room in ("experiments.report", "experiments.summary", "experiments.figures")
+        for room in (
+            "experiments.report",
+            "experiments.summary",
+            "experiments.figures",
+            "experiments.joined",
+            "experiments.paired",
+            "experiments.boards",
+            "experiments.sections",
+            "experiments.sheet",
+            "experiments.page",
+        )
     ],
     ("experiments", ["launch", "configs"]),
     ("configs", ["launch", "experiments", "nexus.models", "nexus.tasks"]),

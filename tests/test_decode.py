@@ -85,7 +85,7 @@ def test_every_family_is_positioned_alike(name):
 
 
 def prefill_program(s) -> programs.Program:
-    return programs.prefill(tiny.CFG, s.method, s.layout, s.chunk, s.evicting, tiny.BATCH, 8192)
+    return programs.prefill(tiny.CFG, s.method, s.layout, s.chunk, s.evicting, tiny.BATCH, 8192, False)
 
 
 @pytest.mark.parametrize("case", tiny.CASES)
@@ -99,8 +99,8 @@ def test_padding_is_never_seen(case):
     for row, text in zip(tokens, texts, strict=True):
         row[: len(text)] = text
     lengths = jnp.asarray([len(t) for t in texts], jnp.int32)
-    poisoned.buffer, poisoned.hidden = prefill_program(poisoned).run(
-        poisoned.params, poisoned.buffer, jnp.asarray(tokens), lengths
+    poisoned.buffer, poisoned.hidden, _ = prefill_program(poisoned).run(
+        poisoned.params, poisoned.buffer, jnp.asarray(tokens), lengths, poisoned.hidden
     )
     for row in (0, 2):
         for a, b in zip(clean.kept()[row], poisoned.kept()[row], strict=True):
@@ -143,7 +143,7 @@ def test_nothing_crosses_to_the_host_inside(case):
     tokens, lengths = jnp.zeros((tiny.BATCH, 8192), jnp.int32), jnp.asarray([30, 4, 17], jnp.int32)
     done, limit, end, cold = jnp.zeros(tiny.BATCH, bool), jnp.int32(20), jnp.asarray([-2], jnp.int32), jnp.float32(0)
     with jax.transfer_guard("disallow"):
-        buf, hidden = prefill.run(s.params, s.buffer, tokens, lengths)
+        buf, hidden, _ = prefill.run(s.params, s.buffer, tokens, lengths, s.hidden)
         state = decode.Decoding(buffer=buf, hidden=hidden, done=done, rng=s.rng)
         state, _ = generate.run(s.params, state, limit, end, cold)
         with pytest.raises(Exception, match="[Dd]isallowed host-to-device transfer"):

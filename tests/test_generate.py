@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from nexus import programs
-from nexus.generate import Session, Settings, answer_batch
+from nexus.answers import answer_batch
+from nexus.generate import Session, Settings
 from tests import tiny
 
 ONESHOT = dataclasses.replace(tiny.SETTINGS, protocol="oneshot")
@@ -151,6 +152,25 @@ def test_an_answer_says_what_it_cost():
     assert got.peak_bytes > got.kv_bytes_allocated and got.prefill_seconds > 0 and got.decode_seconds > 0
 
 
+@pytest.mark.parametrize("settings", [tiny.SETTINGS, dataclasses.replace(tiny.SETTINGS, protocol="oneshot")])
+def test_shares_say_how_many_heads_hold_each_token_after_the_context(settings):
+    """The question and the answer come later: looking changes neither them nor what they cost."""
+    method, contexts, questions = tiny.build("h2o-global"), tiny.prompts(37, 5, 20), tiny.prompts(6, 9, 3, seed=4)
+    got = answer_batch(tiny.model(), method, settings, contexts, questions, 9, num_shares=2)
+    plain = answer_batch(tiny.model(), method, settings, contexts, questions, 9)
+    assert got.tokens == plain.tokens and plain.shares == []
+    assert [len(row) for row in got.shares] == [37, 5]
+    s = tiny.session(method, settings=settings)
+    s.feed(contexts)
+    if settings.protocol == "oneshot":
+        s.compress()
+    for row, shares in enumerate(got.shares):
+        heads = [set(pos.tolist()) for layer in s.kept()[row] for pos in layer]
+        expected = [np.mean([i in head for head in heads]) for i in range(len(shares))]
+        np.testing.assert_allclose(shares, expected)
+        assert shares.sum() * len(heads) == pytest.approx(got.kept[row].sum())
+
+
 def test_two_questions_on_one_context():
     """Compressing with the question in view flatters some methods, and the second question fails (cold-compress#42,
     SnapKV#18): the cache is built before either is known, and the order of asking does not matter."""
@@ -225,6 +245,51 @@ def test_twenty_prompts_compile_one_program_each():
     assert compiled.count == 0
     assert before == [cache.cache_info().misses for cache in (programs.prefill, programs.generate, programs.compress)]
     assert one.compile_s < 0.1, "the wait is counted where it happens"
+
+
+# --- how likely tokens are ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["full", "streaming_llm", "snapkv", "global_retention"])
+def test_each_token_is_judged_by_what_came_before(case):
+    """Off by one, or judged after an eviction that saw the token: perplexities would be lies."""
+    texts = tiny.prompts(29, 5, 17)
+    scored = tiny.session(tiny.build(case))
+    found = scored.score(texts)
+    assert [len(row) for row in found] == [29, 5, 17] and all(np.isnan(row[0]) for row in found)
+    for n in (1, 7, 8, 9, 16, 23, 28):
+        prefix = tiny.session(tiny.build(case))
+        prefix.feed([text[:n] for text in texts])
+        for row, text in enumerate(texts):
+            if n < len(text):
+                logits = tiny.logits(prefix)[row]
+                want = logits[text[n]] - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+                np.testing.assert_allclose(found[row][n], want, atol=1e-4, err_msg=f"{row=} {n=}")
+    fed = tiny.session(tiny.build(case))
+    fed.feed(texts)
+    np.testing.assert_allclose(scored.hidden, fed.hidden, atol=1e-5)
+
+
+def test_what_follows_is_judged_from_where_a_session_stands():
+    """After a turn, and beside a row that gets nothing, whose newest hidden state stays."""
+    text = tiny.prompt(20)
+    whole = tiny.session(tiny.build("full"))
+    want = whole.score([text, text, text])[0]
+    s = tiny.session(tiny.build("full"))
+    s.feed([text[:11], text[:5], []])
+    first = s.score([text[11:], [], text])
+    second = s.score([[], text[5:], []])
+    np.testing.assert_allclose(first[0], want[11:], atol=1e-4)
+    np.testing.assert_allclose(second[1], want[5:], atol=1e-4)
+    assert np.isnan(first[2][0]) and len(first[1]) == len(second[0]) == 0
+
+
+def test_a_frozen_cache_is_not_scored():
+    s = tiny.session(tiny.build("snapkv"))
+    s.feed(tiny.prompts(20, 5, 9))
+    s.free_tail(16)
+    with pytest.raises(ValueError, match="score needs a cache that evicts"):
+        s.score(tiny.prompts(3, 3, 3))
 
 
 # --- decoding ----------------------------------------------------------------------------------------------------

@@ -6,11 +6,12 @@ import os
 import re
 import subprocess
 import sys
+import types
 
 import pytest
 
 import launch
-from configs import llama_ruler
+from configs import llama_ruler, tiny
 from experiments import plan
 from nexus import record
 
@@ -50,7 +51,7 @@ def in_the_repository(monkeypatch):
         ([TINY + ":n=x"], "eval.num_examples takes one int; got 'x'"),
         (
             ["--config=configs/tinny.py"],
-            "no such file; configs here: configs/benchmark.py, configs/calibrate_heads.py, configs/llama_ruler.py,",
+            "no such file; configs here: configs/",
         ),
         (["--bad=1"], "bad"),
     ],
@@ -105,3 +106,32 @@ def test_configs_that_differ_in_any_field_have_different_folders():
 def test_the_same_settings_written_differently_share_a_folder():
     written = [llama_ruler.get_config(text) for text in ("length=512,1024", "length=512;1024,n=10")]
     assert len({launch.default_workdir("configs/llama_ruler.py", plan.resolve(config)) for config in written}) == 1
+
+
+def test_help_of_a_config_and_of_the_program(capsys):
+    said = launch.help_text([TINY + ":n=7", "--help"])
+    assert "Smoke run" in said and "  eval.num_examples=7  [n]" in said
+    said = launch.help_text(["--help"])
+    assert "130 stopped by Ctrl-C" in said and "configs/llama_ruler.py" in said
+    with pytest.raises(ValueError, match="no such file; configs here"):
+        launch.help_text(["--config", "configs/tinny.py", "--help"])
+
+
+def test_help_ends_well_and_help_of_a_wrong_config_does_not():
+    done = launched(TINY, "--help")
+    assert done.returncode == 0 and "Smoke run" in done.stdout
+    assert launched(TINY + ":lenght=1", "--help").returncode == 2
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path, monkeypatch, capsys):
+    def run(config, workdir):
+        raise KeyboardInterrupt
+
+    experiment = types.SimpleNamespace(resolve=plan.resolve, run=run)
+    monkeypatch.setattr(launch, "load_experiment", lambda name: experiment)
+    monkeypatch.setattr(launch, "_CONFIG", types.SimpleNamespace(value=tiny.get_config()))
+    monkeypatch.setattr(launch, "_WORKDIR", types.SimpleNamespace(value=str(tmp_path)))
+    with pytest.raises(SystemExit) as stop:
+        launch.main(["launch.py"])
+    assert stop.value.code == 130
+    assert f"kept in {tmp_path}, continue with the same command" in capsys.readouterr().err

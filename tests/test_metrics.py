@@ -53,6 +53,75 @@ def test_missing_or_empty_references_are_errors(references):
             rule("a", references)
 
 
+# Predictions and references that have gone wrong in one port or another; the rules must agree on every one of them.
+AWKWARD = [
+    ("", ["1"]), (" ", ["1"]), ("\n\n", ["a"]), ("\x00", ["a"]), ("12\n34", ["1234"]), ("12\x0034", ["1234"]),
+    ("12\t34", ["1234"]), ("12 34", ["1234"]), ("1234", ["1234"]), ("01234", ["1234"]), ("1,234", ["1234"]),
+    ("ABC", ["abc"]), ("abc", ["ABC"]), ("ab\nc", ["ab c"]), ("ab\x0bc", ["ab\nc"]), ("a\r\nb", ["a\n\nb"]),
+    ("Straße", ["STRASSE"]), ("STRASSE", ["straße"]), ("İstanbul", ["istanbul"]), ("ŽLUTÝ", ["žlutý"]),
+    ("\u00a0x\u00a0", ["x"]), ("a\u00a0b", ["a b"]), ("a\x7fb", ["ab"]), ("\u2028x", ["x"]), ("\x1f x \x1e", ["x"]),
+    ("x", ["x", "x"]), ("x y", ["x", "y", "z", "q"]), ("xy", ["x", "xy"]), ("no", ["know"]), ("I know", ["no"]),
+    ("a.b", ["a.b"]), ("axb", ["a.b"]), ("[1]", ["[1]"]), ("1. one 2. two", ["one", "two"]), ("one,two", ["one two"]),
+    ("the answer is\n\n7", ["7"]), ("7" * 300, ["77"]), ("e\u0301", ["\u00e9"]), ("*x*", ["x"]), ('"x"', ["x"]),
+]  # fmt: skip
+
+
+def theirs(prediction, reference_list, metric):
+    """RULER's scorer as its repository defines it, for one prediction: written from the definition, in percent."""
+    text = prediction.strip()
+    for code in range(32):
+        text = text.replace(chr(code), "\n")
+    text = text.strip()
+    hits = [1.0 if reference.lower() in text.lower() else 0.0 for reference in reference_list]
+    return 100 * (sum(hits) / len(hits) if metric == "all" else max(hits))
+
+
+@pytest.mark.parametrize("metric", ["all", "part"])
+@pytest.mark.parametrize(("prediction", "references"), AWKWARD)
+def test_the_rules_of_ruler_agree_with_its_definition(metric, prediction, references):
+    """lm_eval 0.4.9 has another `part`: the share of the references of one sample, not whether any was found."""
+    ours = metrics.score(example(metric, *references), prediction)
+    assert ours == pytest.approx(theirs(prediction, references, metric))
+
+
+PLACES = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
+BABI = [
+    ("The kitchen.", "Where is Mary?", "kitchen", 1), ("KITCHEN", "Where is Mary?", "kitchen", 1),
+    ("", "Where is Mary?", "kitchen", 0), (".", "Where is Mary?", "kitchen", 0),
+    (". kitchen", "Where is Mary?", "kitchen", 0), ("Mary. kitchen", "Where is Mary?", "kitchen", 0),
+    ("kitchen or office", "Where is Mary?", "kitchen", 0), ("kitchen. Not the office", "Where is Mary?", "kitchen", 1),
+    ("not the kitchen", "Where is Mary?", "kitchen", 1), ("the kitchens", "Where is Mary?", "kitchen", 1),
+    ("the kitchen<example>office", "Where is Mary?", "kitchen", 1),
+    ("the kitchen\n<context>\noffice", "Where is Mary?", "kitchen", 1),
+    ("the kitchen\noffice", "Where is Mary?", "kitchen", 0),  # a new line ends no sentence
+    ("the kitchen\nQuestion: and the office?", "Where is Mary?", "kitchen", 0),  # as in the code of the benchmark
+    ("Before the office it was in the garden.", "Where was it before the office?", "garden", 1),
+    ("It was in the office.", "Where was it before the office?", "garden", 0),
+    ("garden, bedroom", "Where was it before the bedroom?", "garden", 1),
+    ("bed room", "Where is Mary?", "bedroom", 0), ("the bathroom/bedroom", "Where is Mary?", "bedroom", 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("prediction", "question", "target", "expected"), BABI)
+def test_the_strict_rule_of_babilong(prediction, question, target, expected):
+    assert metrics.only_label(prediction, question, target, PLACES) == expected
+
+
+@pytest.mark.parametrize(
+    ("prediction", "expected"),
+    [("apple,milk", 1), ("milk and apple.", 1), ("apple", 0), ("apple, milk, football", 0), ("nothing", 0)],
+)
+def test_a_target_of_several_parts_asks_for_all_and_no_more(prediction, expected):
+    things = ("nothing", "apple", "milk", "football")
+    assert metrics.only_label(prediction, "What is Mary carrying?", "apple,milk", things) == expected
+
+
+def test_the_rule_of_babilong_needs_labels():
+    """Without them no answer could ever be right, and the score would be a silent 0."""
+    with pytest.raises(ValueError, match="labels are"):
+        metrics.score(example("babi", "kitchen"), "kitchen")
+
+
 def test_nulls_counts_what_is_empty_once_cleaned():
     assert metrics.nulls(["", " \n", "\x00", "0"]) == 3
 
@@ -92,3 +161,30 @@ def test_wrong_input_is_refused():
         metrics.mean_interval([1.0, 2.0], confidence=95)
     with pytest.raises(ValueError, match="different length: 1 and 2"):
         metrics.paired_interval([1.0], [1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("prediction", "expected"),
+    [
+        ("It leaves from the Fish\n  Market at dawn.", 1.0),
+        ("at SUNRISE, from somewhere", 0.5),
+        ("dawn and sunrise", 0.5),  # paraphrases of one phrase count once
+        ("", 0.0),
+    ],
+)
+def test_key_phrases_ignore_case_and_blanks_and_take_any_paraphrase(prediction, expected):
+    assert metrics.key_phrases(prediction, ["fish market", "dawn|sunrise"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("prediction", "expected"),
+    [
+        ("The ferry leaves the port.", 1.0),
+        ("the FERRY!", 0.4),
+        ("the the the ferry-port", 0.8),  # a word counts as often as both have it
+        ("ferries leave", 0.0),  # no stemming
+        ("", 0.0),
+    ],
+)
+def test_rouge1_recall_is_the_share_of_the_references_words(prediction, expected):
+    assert metrics.rouge1_recall(prediction, "The ferry leaves the port.") == expected

@@ -18,7 +18,7 @@ WIDE = dataclasses.replace(
 
 def peak(method, padded: int) -> int:
     layout = method.layout(WIDE, tail=128, budget=padded if method.full else None)
-    return programs.prefill(WIDE, method, layout, 128, not method.full, 1, padded).peak_bytes
+    return programs.prefill(WIDE, method, layout, 128, not method.full, 1, padded, False).peak_bytes
 
 
 def test_peak_memory_does_not_know_the_prompt():
@@ -52,7 +52,7 @@ def test_a_program_is_compiled_once_per_shape():
     """The same key gives the same program; another budget is another shape."""
     method = tiny.build("snapkv")
     layout = method.layout(tiny.CFG, tail=tiny.CHUNK)
-    arguments = (tiny.CFG, method, layout, tiny.CHUNK, True, tiny.BATCH, 8192)
+    arguments = (tiny.CFG, method, layout, tiny.CHUNK, True, tiny.BATCH, 8192, False)
     assert programs.prefill(*arguments) is programs.prefill(*arguments)
     assert programs.prefill(*arguments).compile_s > 0
 
@@ -60,6 +60,7 @@ def test_a_program_is_compiled_once_per_shape():
 def test_a_program_takes_no_other_shape():
     """Compiled ahead of time: a wrong shape is an error and not a silent new compilation."""
     s = tiny.session(tiny.build("snapkv"))
-    program = programs.prefill(tiny.CFG, s.method, s.layout, tiny.CHUNK, True, tiny.BATCH, 8192)
+    program = programs.prefill(tiny.CFG, s.method, s.layout, tiny.CHUNK, True, tiny.BATCH, 8192, False)
+    short, lengths = jnp.zeros((tiny.BATCH, 64), jnp.int32), jnp.zeros(tiny.BATCH, jnp.int32)
     with np.testing.assert_raises(TypeError):
-        program.run(s.params, s.buffer, jnp.zeros((tiny.BATCH, 64), jnp.int32), jnp.zeros(tiny.BATCH, jnp.int32))
+        program.run(s.params, s.buffer, short, lengths, s.hidden)

@@ -14,7 +14,8 @@ import numpy as np
 from experiments.bench import theirs
 from experiments.bench.shared import Bench
 from experiments.bench.timing import Measure, Ratio
-from nexus import generate, metrics
+from nexus import metrics
+from nexus.answers import answer_batch
 from nexus.generate import Settings
 
 PRESS = "kvpress SnapKVPress"
@@ -38,7 +39,7 @@ def cell(bench: Bench) -> Measure:
         contexts, questions = ([list(prompts[i][side]) for i in batch] for side in (0, 1))
         began = time.perf_counter()
         cut = [ids[:context_end] for ids in contexts]
-        answers = generate.answer_batch(bench.model, method, settings, cut, questions, limit, capacity=capacity)
+        answers = answer_batch(bench.model, method, settings, cut, questions, limit, capacity=capacity)
         elapsed = time.perf_counter() - began - answers.compile_seconds
         for index, tokens in zip(batch, answers.tokens, strict=True):
             scored(name, index, tokens)

@@ -35,7 +35,7 @@ def peak(bench: Bench) -> Measure:
 def _peak(bench: Bench, method: Method, length: int) -> float:
     session = Session(bench.model, method, bench.settings(), 1, capacity=length)
     padded = -(-length // session.chunk) * session.chunk
-    args = session.layout, session.chunk, session.evicting, 1, padded
+    args = session.layout, session.chunk, session.evicting, 1, padded, False
     return programs.prefill(bench.model.config, method, *args).peak_bytes
 
 

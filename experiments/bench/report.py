@@ -10,8 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from experiments.boards import table
 from experiments.figures import COLOURS, DPI, GREY
-from experiments.report import table
 from nexus import record
 
 Row = dict[str, Any]

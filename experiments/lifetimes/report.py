@@ -11,8 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from experiments.boards import table
 from experiments.figures import COLOURS, DPI, GREY
-from experiments.report import table
 from nexus import record
 
 Row = dict[str, Any]

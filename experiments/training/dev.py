@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from ml_collections import config_dict
 
-from nexus import generate, methods, metrics, record
+from nexus import answers, generate, methods, metrics, record
 from nexus.models.load import Model
 from nexus.tasks import catalog
 
@@ -33,6 +33,6 @@ def _score(config: config_dict.FrozenConfigDict, model: Model, method: methods.M
     contexts, questions = [list(ids) for ids in zip(*prompts, strict=True)]
     limit = min(examples[0].max_new_tokens, 48)
     rng = jax.random.key(dev.seed)
-    found = generate.answer_batch(model, method, generate.Settings(), contexts, questions, limit, rng=rng)
+    found = answers.answer_batch(model, method, generate.Settings(), contexts, questions, limit, rng=rng)
     texts = [model.tokenizer.decode(tokens) for tokens in found.tokens]
     return float(np.mean([metrics.score(example, text) for example, text in zip(examples, texts, strict=True)]))

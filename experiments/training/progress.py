@@ -41,10 +41,9 @@ class Steps:
         self._done, self._fresh = self._done + 1, self._fresh + 1
         self._bar.update(self._task, completed=self._done, left=self.left())
         if row["step"] % EVERY == 0 or self._done == self._total:
-            self.note(
-                f"{row['step']:>6} {row['loss']:>7.3f} {row['kl']:>7.4f} {row['ntp']:>7.3f} {row['teacher_ntp']:>7.3f} "
-                f"{row['cap']:>7.4f} {row['alive']:>7.1f} {row['seconds']:>6.1f} {self.left():>8}"
-            )
+            parts = ("kl", "ntp", "teacher_ntp", "cap", "alive")  # the first stage has none of them
+            told = " ".join(f"{row[name]:>7.3f}" if name in row else f"{'-':>7}" for name in parts)
+            self.note(f"{row['step']:>6} {row['loss']:>7.3f} {told} {row['seconds']:>6.1f} {self.left():>8}")
 
     def left(self) -> str:
         """Time left at the pace of this process so far."""

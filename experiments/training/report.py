@@ -37,6 +37,7 @@ def _figure(rows: list[Row], config: Row) -> Figure:
     FigureCanvasAgg(figure)
     title = f"{config['train']['method']} gates of {config['model']['name']}: mean over {SMOOTH} steps"
     figure.suptitle(title, fontsize=11)
+    rows = [row for row in rows if "kl" in row]  # without those of the first stage
     steps = np.array([row["step"] for row in rows])
     for axes, (names, label) in zip(np.ravel(figure.subplots(2, 2)), PANELS, strict=True):
         for name, (colour, line) in zip(names, STYLES, strict=False):
@@ -72,6 +73,10 @@ def _text(workdir: Path, rows: list[Row], dev: list[Row], config: Row) -> str:
         "",
         "![loss curves](figures/loss.png)", "",
     ]  # fmt: skip
+    first = [row["loss"] for row in rows if "kl" not in row]
+    if first:
+        ends = f"loss {first[0]:.3f} at the start, {first[-1]:.3f} at the end"
+        lines.insert(3, f"- the first {len(first)} steps regress log future attention: {ends}")
     if dev:
         tasks = [name for name in dev[0] if name.startswith(("niah", "vt", "cwe", "fwe"))]
         lines += [f"Small evaluations, length {dev[0]['length']}, budget {dev[0]['budget']}, n = {dev[0]['n']}, "

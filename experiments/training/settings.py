@@ -27,13 +27,16 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
         raise ValueError(f"train.method={train.method!r} is not known; allowed: {', '.join(SHARING)}")
     if config.model.dtype not in ("", "float32", "bfloat16"):
         raise ValueError(f"model.dtype={config.model.dtype!r}; allowed: '', float32, bfloat16")
-    for name, least in (("steps", 1), ("batch", 1), ("accumulate", 1), ("warmup", 0), ("save_every", 1), ("seed", 0)):
+    limits = {"steps": 1, "batch": 1, "accumulate": 1, "warmup": 0, "regress_steps": 0, "save_every": 1, "seed": 0}
+    for name, least in limits.items():
         _least(f"train.{name}", train[name], least)
     for name in ("learning_rate", "clip"):
         if not train[name] > 0:
             raise ValueError(f"train.{name} must be above 0, got {train[name]}")
     if train.warmup >= train.steps:
         raise ValueError(f"train.warmup={train.warmup} must be below train.steps={train.steps}")
+    if train.regress_steps > train.steps:
+        raise ValueError(f"train.regress_steps={train.regress_steps} are more than train.steps={train.steps}")
     _least("data.rows", config.data.rows, train.batch)
     _least("dev.every", dev.every, 0)
     if dev.every:

@@ -77,6 +77,11 @@ class Tokenizer:
         """Text of the ids, by default without special tokens."""
         return self._backend.decode([int(id) for id in ids], skip_special_tokens=skip_special)
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The text that each id adds, special tokens included; "" for an id that ends inside a character."""
+        stream = decoders.DecodeStream(skip_special_tokens=False)
+        return [stream.step(self._backend, int(id)) or "" for id in ids]
+
     def chat(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
         """Prompt text of a conversation. Raises ValueError when the model has no template or the template refuses."""
         if self._compiled is None:
@@ -84,21 +89,21 @@ class Tokenizer:
         return chat.render(self._compiled, messages, add_generation_prompt=add_generation_prompt, **self._texts)
 
     def prompt(
-        self, context: str, question: str, answer_prefix: str, system: str | None = None
+        self, context: str, question: str, answer_prefix: str, system: str | None = None, *, chat: bool = True
     ) -> tuple[list[int], list[int]]:
         """Ids before and after the cut between context and question; see the module docstring.
 
-        Models without a chat template get BOS . context | question . answer_prefix.
+        Without `chat`, and for models without a chat template: BOS . context | question . answer_prefix.
 
         Raises:
-          ValueError: a system text for a model without a template; a template that does not print the user's text
-            once; a context or question that contains the marker.
+          ValueError: a system text without a template; a template that does not print the user's text once; a context
+            or question that contains the marker.
         """
         if _CUT in context or _CUT in question:
             raise ValueError(f"the text contains the marker {_CUT!r} that separates context and question")
-        if self._compiled is None:
+        if self._compiled is None or not chat:
             if system is not None:
-                raise ValueError("this model has no chat template, so it takes no system text")
+                raise ValueError("no chat template for this prompt, so the prompt takes no system text")
             text = context + _CUT + question
         else:
             messages = [] if system is None else [{"role": "system", "content": system}]
@@ -115,12 +120,16 @@ class Tokenizer:
             return self.with_bos(self.encode(prompt))
         return self.with_bos(self.encode(self.chat(messages)))
 
-    def next_turn(self, prompt: str) -> list[int]:
-        """Ids that go on after an answer whose end token is not in the cache: end of turn, user's text, header."""
+    def next_turn(self, prompt: str, answer_prefix: str = "", answer: str = "") -> list[int]:
+        """Ids that go on after an answer whose end token is not in the cache: end of turn, user's text, header, prefix.
+
+        answer: the earlier answer (or what is missing of it) where it is not in the cache yet, as in a given history.
+        """
         if self._compiled is None:
-            return self._encode_after(prompt)
+            return self._encode_after(answer + prompt + answer_prefix)
         earlier = [{"role": "user", "content": "-"}, {"role": "assistant", "content": _CUT}]
-        return self._encode_after(self.chat([*earlier, {"role": "user", "content": prompt}]).split(_CUT)[-1])
+        after = self.chat([*earlier, {"role": "user", "content": prompt}]).split(_CUT)[-1]
+        return self._encode_after(answer + after + answer_prefix)
 
     def with_bos(self, ids: list[int]) -> list[int]:
         """The ids with the BOS of the model in front, unless it has none or a template has already written it."""

@@ -45,9 +45,9 @@ class BlockWalk(Scorer):
     window: int = 16  # W
     block: int = 0  # b; 0: min(64, M // 16)
     walk: int = 3  # J
-    lam: float = 0.5
-    eps: float = 1e-6
-    hub: bool = False
+    lam: float = 0.5  # weight of the walk
+    eps: float = 1e-6  # for the order of equal blocks, newest first
+    hub: bool = False  # the walk's draft form, see above
     newest_first: bool = False  # order of the walk's rows
     share_heads: bool = True  # one set of blocks per layer; else one per kv head, p averaged over its query heads
 

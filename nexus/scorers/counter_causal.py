@@ -39,8 +39,8 @@ BLOCK = 128  # entries judged at a time
 class CounterCausal(Scorer):
     """score = -(how well later entries predict this one)."""
 
-    variant: str = "fast"
-    measure: str = "logit"
+    variant: str = "fast"  # fast: the last layer only | full: all layers
+    measure: str = "logit"  # logit | log_prob
     gap: int = 0  # tokens directly ahead that do not count
 
     one_set: ClassVar[bool] = True

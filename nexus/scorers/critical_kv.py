@@ -39,9 +39,9 @@ class CriticalKV(Scorer):
 
     window: int = 32  # W
     kernel: int = 5  # odd; 1 = no pooling
-    pool: str = "avg"
+    pool: str = "avg"  # avg | max
     first_stage: float = 0.5  # share of the budget that attention alone chooses
-    epsilon: float = 1e-4
+    epsilon: float = 1e-4  # added to attention: without any, the value still counts
 
     aux: ClassVar[tuple[str, ...]] = (COLUMN,)
     scale: ClassVar[str] = "mass"

@@ -28,7 +28,7 @@ ORDERS = ("position", "attention")
 class EvictionOrder(Scorer):
     """score = place in the order; remembers the last `window` queries."""
 
-    order: str = "position"
+    order: str = "position"  # what goes first: position: the oldest | attention: what the last queries see least
     window: int = 8  # W
 
     def __post_init__(self) -> None:

@@ -36,9 +36,9 @@ class ExpectedAttention(Scorer):
 
     future: int = 512  # positions that are averaged over
     skip: int = 4  # first tokens: left out of the statistics and of the softmax, where they score 0
-    covariance: bool = True
-    value_norm: bool = True
-    epsilon: float = 0.0
+    covariance: bool = True  # use that of the queries beside their mean
+    value_norm: bool = True  # times the norm of the value
+    epsilon: float = 0.0  # added to attention first
 
     scale: ClassVar[str] = "mass"
 

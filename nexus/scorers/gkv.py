@@ -39,9 +39,9 @@ class GlobalAttention(Scorer):
     aux: ClassVar[tuple[str, ...]] = ("global",)
 
     window: int = 16  # W
-    alpha: float = 0.8
-    memory: str = "max"
-    lam: float = 0.5
+    alpha: float = 0.8  # what is left of the memory at the next eviction
+    memory: str = "max"  # how old and new are joined: max | mean | sum
+    lam: float = 0.5  # 1: attention alone; 0: redundancy alone
 
     def __post_init__(self) -> None:
         if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 1:

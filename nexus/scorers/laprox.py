@@ -52,7 +52,7 @@ class LaProx(Scorer):
 
     window: int = 32  # W
     kernel: int = 7  # of the average pool, odd; 1 = no pooling
-    gqa: str = "mean"
+    gqa: str = "mean"  # how a key's query heads are joined: mean | sum | exact
     pool_on: str = "score"  # what is pooled: the finished score, or the attention norm before the value norm
     layer_scale: bool = True  # divide by the layer's total
 

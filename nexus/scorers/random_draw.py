@@ -19,7 +19,7 @@ from nexus.scorers.base import Call, Entries, Scorer
 class RandomDraw(Scorer):
     """score ~ U(0,1)."""
 
-    sticky: bool = False
+    sticky: bool = False  # draw once for each entry, not anew at every eviction
 
     @property
     def aux(self) -> tuple[str, ...]:  # type: ignore[override]

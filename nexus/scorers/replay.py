@@ -46,7 +46,7 @@ class Replay(Scorer):
     chunk: int = 2048  # context tokens per replay
     softmax_sinks: int = 4  # first entries that take part in the softmax of later chunks
     ask: Any = ASK  # text or token ids
-    ask_later: Any = ASK_LATER
+    ask_later: Any = ASK_LATER  # ... of the later chunks
     reply: Any = CHAT  # token ids between request and repetition, or chat: what the model's template writes there
 
     aux: ClassVar[tuple[str, ...]] = (COLUMN,)

@@ -28,7 +28,7 @@ class RedundancyAware(Scorer):
 
     window: int = 8  # W
     kernel: int = 7  # odd; 1 = no pooling
-    lam: float = 0.1
+    lam: float = 0.1  # 1: attention alone; 0: redundancy alone
 
     def __post_init__(self) -> None:
         for name in ("window", "kernel"):

@@ -34,7 +34,7 @@ class SoftQueries(Scorer):
     probes: str = "judgeq"  # a file of soft tokens, the name of shipped ones, or untrained (a control)
     window: int = 32  # newest entries that always stay
     kernel: int = 5  # odd; 1 = no pooling
-    pool: str = "avg"
+    pool: str = "avg"  # avg | max
 
     scale: ClassVar[str] = "mass"
 

@@ -30,7 +30,7 @@ class WindowAttention(Scorer):
 
     window: int = 32  # W
     kernel: int = 5  # odd; 1 = no pooling
-    pool: str = "avg"
+    pool: str = "avg"  # avg | max
     layer_mean: bool = False  # average over all heads of the layer (TOVA)
     group_first: bool = False  # average the group before pooling (Ada-KV); no difference for avg pooling
 

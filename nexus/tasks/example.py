@@ -11,7 +11,10 @@ import hashlib
 import json
 from collections.abc import Iterable
 
-METRICS = ("all", "part")  # the rules of nexus.metrics
+METRICS = (  # the rules of nexus.metrics
+    "all", "part", "babi", "key_phrases",
+    "f1", "rouge_l", "classification", "classification_upstream", "count", "retrieval", "edit",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +25,10 @@ class Example:
     plus `max_new_tokens`. `prompt_tokens` is what the prompt really takes (0 where it was not counted, as in files made
     elsewhere). `metric` is a rule of `nexus.metrics`, `choices` the answers among which it decides
     (empty where it needs none).
+
+    `chat=False`: the model's chat template is not put around the prompt. `first_line`: only the first line of the
+    answer that is not empty is scored. `cut_tokens`: how many tokens were left out of the middle of a text that is
+    longer than L allows.
     """
 
     task: str
@@ -37,6 +44,9 @@ class Example:
     template_hash: str
     prompt_tokens: int = 0
     choices: tuple[str, ...] = ()
+    chat: bool = True
+    first_line: bool = False
+    cut_tokens: int = 0
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:

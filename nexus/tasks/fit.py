@@ -30,7 +30,9 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: list[int], skip_special: bool = True) -> str: ...
 
-    def prompt(self, context: str, question: str, answer_prefix: str) -> tuple[list[int], list[int]]: ...
+    def prompt(
+        self, context: str, question: str, answer_prefix: str, *, chat: bool = True
+    ) -> tuple[list[int], list[int]]: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,8 @@ class Parts:
     planted: tuple[str, ...] = ()  # sentences that must stand verbatim in the prompt
     tail: str = "\n"
     choices: tuple[str, ...] = ()  # what a scorer accepts as an answer at all (`Example.choices`)
+    chat: bool = True  # False: no chat template around it
+    first_line: bool = False  # `Example.first_line`
 
     @property
     def context(self) -> str:
@@ -134,7 +138,7 @@ def _next_probe(
 
 def prompt_tokens(parts: Parts, tokenizer: Tokenizer) -> int:
     """Tokens of the whole prompt, chat wrapping and answer prefix included."""
-    context, question = tokenizer.prompt(parts.context, parts.question, parts.answer_prefix)
+    context, question = tokenizer.prompt(parts.context, parts.question, parts.answer_prefix, chat=parts.chat)
     return len(context) + len(question)
 
 
@@ -143,7 +147,9 @@ def check_verbatim(parts: Parts, where: Context) -> None:
 
     Text that goes through tokens and back with special tokens in it ends up garbled (Zefan-Cai/KVCache-Factory#62).
     """
-    context_ids, question_ids = where.tokenizer.prompt(parts.context, parts.question, parts.answer_prefix)
+    context_ids, question_ids = where.tokenizer.prompt(
+        parts.context, parts.question, parts.answer_prefix, chat=parts.chat
+    )
     seen = where.tokenizer.decode(context_ids, skip_special=False)
     asked = where.tokenizer.decode(question_ids, skip_special=False)
     missing = [text for text in parts.planted if text not in seen]

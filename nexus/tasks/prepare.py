@@ -2,9 +2,9 @@
 
 Samples are kept in blocks of `BLOCK`, each a data set of its own, so that asking for more samples later adds blocks and
 never touches the first ones. A block is named after everything its samples depend on (task, length, seed, tokenizer,
-wording, code version, word lists, essays); it is written to a temporary folder and renamed when complete, so a killed
-run leaves nothing that is taken for data. No TensorFlow is needed. The samples are reproducible; the bytes of a file
-are not, because the library writes the fields of a record in any order: `example.data_hash` compares samples.
+wording, code version, word lists, essays, files); it is written to a temporary folder and renamed when complete, so a
+killed run leaves nothing that is taken for data. No TensorFlow is needed. The samples are reproducible; the bytes of a
+file are not, because the library writes the fields of a record in any order: `example.data_hash` compares samples.
 """
 
 from __future__ import annotations
@@ -30,9 +30,14 @@ from nexus.tasks.fit import Tokenizer
 from nexus.tasks.generated import Generated
 
 BLOCK = 10  # samples
-LAYOUT = "1.0.0"  # of the stored fields; the version of the samples themselves is part of a block's name
+LAYOUT = "1.1.0"  # of the stored fields; the version of the samples themselves is part of a block's name
 SPLIT = "test"
-_FIELD_TYPES = {"str": tfds.features.Text, "int": lambda: tfds.features.Scalar(np.int64)}
+_FIELD_TYPES = {
+    "str": tfds.features.Text,
+    "int": lambda: tfds.features.Scalar(np.int64),
+    "bool": lambda: tfds.features.Scalar(np.bool_),
+}
+_READ: dict[str, Callable[[Any], Any]] = {"str": bytes.decode, "int": int, "bool": bool}  # a stored value
 _LISTS = ("references", "choices")
 _log = logging.getLogger(__name__)
 
@@ -106,7 +111,7 @@ def block_key(
     """A name for everything that decides what the samples are."""
     essay_hash = fetch.ESSAYS.sha256 if essays is None else essays.sha256
     parts = [task.version, tokenizer.fingerprint, task.template_hash, words.words_hash()]
-    parts += [essay_hash if task.uses_essays else ""]
+    parts += [essay_hash if task.uses_essays else "", *([task.material] if task.material else [])]
     return f"{task.name}-{length}-seed{seed}-{hashlib.sha256('/'.join(parts).encode()).hexdigest()[:16]}"
 
 
@@ -136,11 +141,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _to_example(row: dict[str, Any]) -> Example:
-    """A stored row as an Example; text comes back as bytes."""
-    values: dict[str, Any] = {
-        name: value.decode() if isinstance(value, bytes) else int(value)
-        for name, value in row.items()
-        if name not in _LISTS
-    }
+    """A stored row as an Example; text comes back as bytes, a list as an array of them."""
+    kinds = {field.name: str(field.type) for field in dataclasses.fields(Example)}
     lists: dict[str, Any] = {name: tuple(text.decode() for text in row[name]) for name in _LISTS}
-    return Example(**values, **lists)
+    return Example(**{name: _READ[kinds[name]](row[name]) for name in row if name not in _LISTS}, **lists)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -38,12 +38,12 @@ class Needles:
     queries: int = 1
 
 
-def needle(kind: str, key: str, value: str) -> str:
-    """The needle sentence. The kind is in the plural always."""
-    return WORDING["needle"].format(kind=kind, key=key, value=value)
+def needle(kind: str, key: str, value: str, wording: Mapping[str, str] = WORDING) -> str:
+    """The needle sentence. In RULER the kind is in the plural always."""
+    return wording["needle"].format(kind=kind, key=key, value=value)
 
 
-def frame(kind: str, keys: list[str], num_values: int) -> tuple[str, str, str]:
+def frame(kind: str, keys: list[str], num_values: int, wording: Mapping[str, str] = WORDING) -> tuple[str, str, str]:
     """Head, question and answer prefix; in the singular when there is one value to find.
 
     The sentences are built, not edited: replacing "are" in finished text would change a chat template too.
@@ -57,7 +57,7 @@ def frame(kind: str, keys: list[str], num_values: int) -> tuple[str, str, str]:
         are_all="is" if one else "are all",
         them="it" if one else "them",
     )
-    head, question, answer_prefix = (WORDING[part].format(**fields) for part in ("head", "question", "answer_prefix"))
+    head, question, answer_prefix = (wording[part].format(**fields) for part in ("head", "question", "answer_prefix"))
     return head, question, answer_prefix
 
 
@@ -66,8 +66,11 @@ def join_keys(keys: list[str]) -> str:
     return keys[0] if len(keys) == 1 else f"{', '.join(keys[:-1])}, and {keys[-1]}"
 
 
-def plan(spec: Needles, where: Context) -> Plan:
-    """One sample of a needle task: what is hidden and asked is drawn here, once; only the haystack depends on n."""
+def plan(spec: Needles, where: Context, wording: Mapping[str, str] = WORDING) -> Plan:
+    """One sample of a needle task: what is hidden and asked is drawn here, once; only the haystack depends on n.
+
+    Distractors of a needle haystack have RULER's wording always.
+    """
     rng = where.draws.sample("needles")
     num_keys = max(spec.keys, spec.queries)
     keys = draws.distinct(functools.partial(words.value, spec.key_kind, rng), num_keys)
@@ -77,8 +80,8 @@ def plan(spec: Needles, where: Context) -> Plan:
     pairs = [pairs[i] for i in where.draws.run("needle order").permutation(len(pairs))]
     asked = [keys[i] for i in where.draws.sample("question").choice(num_keys, spec.queries, replace=False)]
     references = tuple(value for key in asked for k, value in pairs if k == key)
-    head, question, answer_prefix = frame(spec.value_kind, asked, spec.queries * spec.values)
-    planted = tuple(needle(spec.value_kind, key, value) for key, value in pairs)
+    head, question, answer_prefix = frame(spec.value_kind, asked, spec.queries * spec.values, wording)
+    planted = tuple(needle(spec.value_kind, key, value, wording) for key, value in pairs)
 
     floor, unit, body = _haystack(spec, where, planted, keys + values)
     return Plan(

@@ -50,6 +50,27 @@ def gated_attention(
     return jnp.concatenate(out, axis=3)
 
 
+def received(q: jax.Array, k: jax.Array, doc: jax.Array, block: int | None = None) -> jax.Array:
+    """Attention that every key gets from the later queries of its document, summed over them and their group: [B,K,T].
+
+    q, k, doc, block: as in `gated_attention`. Probabilities of one block of queries are live at a time.
+    """
+    B, K, G, T, H = q.shape
+    size = min(block or LEAST_BLOCK, T)
+    pad = -T % size
+    queries = jnp.moveaxis(jnp.pad(q, ((0, 0),) * 3 + ((0, pad), (0, 0))).reshape(B, K, G, -1, size, H), 3, 0)
+    own = jnp.moveaxis(jnp.pad(doc, ((0, 0), (0, pad)), constant_values=-1).reshape(B, -1, size), 1, 0)
+
+    def add(total: jax.Array, x: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        p, later = _probabilities(x[0], k, x[1], doc, None, x[2], scale=1 / math.sqrt(H))
+        real = later[None] & (x[1] >= 0)[:, :, None]  # [B,R,S]
+        return total + jnp.where(real[:, None, None], p, 0.0).sum(axis=(2, 3)), None
+
+    rows = jnp.arange(T + pad).reshape(-1, size)
+    total, _ = jax.lax.scan(add, jnp.zeros((B, K, T), jnp.float32), (queries, own, rows))
+    return total
+
+
 def _in_turn(one, q, k, v, doc, log_beta, size: int) -> jax.Array:
     """One block after another against all keys: twice the products of a triangle, and never two blocks at a time."""
     B, K, G, T, H = q.shape
@@ -63,6 +84,13 @@ def _in_turn(one, q, k, v, doc, log_beta, size: int) -> jax.Array:
 
 def _block(q, k, v, q_doc, k_doc, log_beta, rows, *, scale: float) -> jax.Array:
     B, K, G, R, H = q.shape
+    p, _ = _probabilities(q, k, q_doc, k_doc, log_beta, rows, scale=scale)
+    return jnp.einsum("bkrs,bksh->bkrh", p.reshape(B, K, G * R, -1).astype(v.dtype), v).reshape(B, K, G, R, H)
+
+
+def _probabilities(q, k, q_doc, k_doc, log_beta, rows, *, scale: float) -> tuple[jax.Array, jax.Array]:
+    """([B,K,G,R,S] float32 of a block of queries, [R,S] whether a key is older than the query)."""
+    B, K, G, R, H = q.shape
     S = k.shape[2]
     z = jnp.einsum("bkrh,bksh->bkrs", q.reshape(B, K, G * R, H) * scale, k, preferred_element_type=jnp.float32)
     z = z.reshape(B, K, G, R, S)
@@ -70,5 +98,4 @@ def _block(q, k, v, q_doc, k_doc, log_beta, rows, *, scale: float) -> jax.Array:
     if log_beta is not None:
         z = z + (age * log_beta[:, :, None])[:, :, None]
     seen = (age >= 0) & (q_doc[:, :, None] == k_doc[:, None])  # [B,R,S]; padding sees padding: finite, never used
-    p = jax.nn.softmax(jnp.where(seen[:, None, None], z, FAR), axis=-1)
-    return jnp.einsum("bkrs,bksh->bkrh", p.reshape(B, K, G * R, S).astype(v.dtype), v).reshape(B, K, G, R, H)
+    return jax.nn.softmax(jnp.where(seen[:, None, None], z, FAR), axis=-1), age > 0

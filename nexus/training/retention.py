@@ -42,6 +42,8 @@ class Recipe:
     answer_positions: int = 96  # per row, at most
     hinge_positions: int = 64  # sampled per step
     sinks: int = 4  # first tokens of a document that never fade
+    regress_age: int = 256  # of the optional first stage, see `regression`
+    remat: bool = True  # layers are computed again in the backward pass; False: faster, and every activation is kept
 
     def __post_init__(self) -> None:
         if self.sharing not in SHARING:
@@ -49,7 +51,7 @@ class Recipe:
         for name in ("kl", "context_kl", "ntp", "cap"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-        for name in ("budget", "context_positions", "answer_positions", "hinge_positions"):
+        for name in ("budget", "context_positions", "answer_positions", "hinge_positions", "regress_age"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
@@ -108,7 +110,7 @@ def loss_fn(
     B, T = batch.tokens.shape
     for_hinge, for_context = jax.random.split(rng)
     at = jax.random.choice(for_hinge, T, (recipe.hinge_positions,), replace=False)
-    run = functools.partial(transformer.forward, cfg, params, batch.tokens, remat=True)
+    run = functools.partial(transformer.forward, cfg, params, batch.tokens, remat=recipe.remat)
     teacher, _ = run(attend_fn(cfg, batch, None, shape, recipe, at), 0)
     layers = gates.by_layer(trained, cfg.num_layers)
     zero = jnp.zeros((), jnp.float32)

@@ -9,7 +9,7 @@ import numpy as np
 from configs import llama_ruler
 from experiments import plan, rows
 from nexus import record
-from nexus.generate import Answers
+from nexus.answers import Answers
 from nexus.tasks.example import Example
 
 FIELDS = {
@@ -23,8 +23,18 @@ ENV = {
 SHAPE = (30, 3)  # layers, kv heads
 
 
-def write(folder: Path, options: str = "", full_scores: dict[str, float] | None = None, cells: int | None = None):
-    """Fills `folder` as evaluate does for configs/llama_ruler.py:options. `cells`: stop after so many."""
+def write(
+    folder: Path,
+    options: str = "",
+    full_scores: dict[str, float] | None = None,
+    cells: int | None = None,
+    fields: dict | None = None,
+    rename: dict[str, str] | None = None,
+):
+    """Fills `folder` as evaluate does for configs/llama_ruler.py:options. `cells`: stop after so many.
+
+    fields: of every row, over those of FIELDS and the config. rename: in texts of predictions and tokens, old -> new.
+    """
     config = plan.resolve(llama_ruler.get_config(options))
     record.open_workdir(folder, config.to_dict())
     record.write_json(folder / "env.json", {"runs": [ENV]})
@@ -33,10 +43,19 @@ def write(folder: Path, options: str = "", full_scores: dict[str, float] | None 
         if cell.task in skipped and cell.method != plan.FULL:
             continue
         full = (full_scores or {}).get(cell.task, 80.0)
-        made = [_prediction(cell, index, full) for index in range(config.eval.num_examples)]
+        said = {name: config.eval[name] for name in ("protocol", "question_mode", "tail", "seed")} | (fields or {})
+        made = [_prediction(cell, index, full) | said for index in range(config.eval.num_examples)]
+        tokens = [_tokens(cell, index) for index in range(config.eval.show_examples)]
+        for old, new in (rename or {}).items():
+            for row in made:
+                row["prediction"] = row["prediction"].replace(old, new)
+            for row in tokens:
+                row["tokens"] = [token.replace(old, new) for token in row["tokens"]]
+        if tokens:
+            record.append_rows(folder / "tokens.jsonl", tokens)
         record.append_rows(folder / "predictions.jsonl", made)
         record.append_rows(folder / "kept.jsonl", [rows.kept_row(cell, made)])
-        record.append_rows(folder / "metrics.jsonl", [rows.metrics_row(cell, made, len(config.eval.tasks))])
+        record.append_rows(folder / "metrics.jsonl", [rows.metrics_row(cell, made, (len(config.eval.tasks), 13))])
     return config
 
 
@@ -56,10 +75,22 @@ def _prediction(cell: plan.Cell, index: int, full: float) -> dict:
         peak_bytes=900_000_000, prefill_seconds=1.0 + fraction, decode_seconds=0.5,
         compile_seconds=2.0 if index == 0 else 0.0, prefill_tokens=context, decode_tokens=int(30 - 12 * fraction),
     )  # fmt: skip
-    example = Example(
-        task=cell.task, index=index, context="c", question="q", answer_prefix="a", references=("11", "22", "33", "44"),
-        max_new_tokens=128, metric="all", length=cell.length, variant="ruler-nexus", template_hash="ab" * 32,
-        prompt_tokens=cell.length - 130,
-    )  # fmt: skip
+    example = _example(cell, index)
     text = " ".join(r for r, hit in zip(example.references, right, strict=True) if hit) + f" {cell.method}"
     return rows.prediction_row(cell, example, answers, 0, text=text, question_tokens=20, limit=128, fields=FIELDS)
+
+
+def _example(cell: plan.Cell, index: int) -> Example:
+    return Example(
+        task=cell.task, index=index, context="c", question="q", answer_prefix="a",
+        references=("111", "222", "333", "444"), max_new_tokens=128, metric="all", length=cell.length,
+        variant="ruler-nexus", template_hash="ab" * 32, prompt_tokens=cell.length - 130,
+    )  # fmt: skip
+
+
+def _tokens(cell: plan.Cell, index: int) -> dict:
+    """Words, of which every fifth is a reference; the first stays everywhere, the second nowhere."""
+    words = ["<|im_start|>", "gone", *(f" {111 * (1 + i // 5 % 4)}" if i % 5 == 4 else " word" for i in range(38))]
+    rng = np.random.default_rng([index, cell.budget])
+    shares = np.ones(40) if cell.method == plan.FULL else np.array([1.0, 0.0, *rng.random(38)])
+    return rows.tokens_row(cell, _example(cell, index), words, shares, "q a")

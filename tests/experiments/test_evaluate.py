@@ -11,7 +11,7 @@ import pytest
 from configs import llama_ruler, tiny
 from experiments import evaluate, plan
 from nexus import record
-from nexus.generate import Answers
+from nexus.answers import Answers
 from nexus.tasks.example import Example
 
 TIMINGS = ("prefill_s", "decode_s", "compile_s")
@@ -23,11 +23,14 @@ class Tokenizer:
 
     fingerprint = "0" * 64
 
-    def prompt(self, context, question, answer_prefix):
+    def prompt(self, context, question, answer_prefix, *, chat=True):
         return [ord(c) for c in context], [ord(c) for c in question + answer_prefix]
 
-    def decode(self, ids):
+    def decode(self, ids, skip_special=True):
         return "".join(map(chr, ids))
+
+    def pieces(self, ids):
+        return list(map(chr, ids))
 
 
 class FakeModel:
@@ -38,11 +41,13 @@ class FakeModel:
         config = types.SimpleNamespace(max_position=max_position, sliding_window=None, dtype="float32")
         model = types.SimpleNamespace(config=config, params={}, tokenizer=Tokenizer())
         monkeypatch.setattr(evaluate.models, "load_model", lambda name, dtype=None: model)
-        monkeypatch.setattr(evaluate.prepare, "examples", self.examples)
-        monkeypatch.setattr(evaluate.generate, "answer_batch", self.answer_batch)
-        monkeypatch.setattr(evaluate.report.figures, "write", lambda *arguments: [])  # slow, and tested with the report
+        monkeypatch.setattr(evaluate.catalog, "examples", self.examples)
+        monkeypatch.setattr(evaluate.answers, "answer_batch", self.answer_batch)
+        figures = evaluate.report.sections.figures  # slow, and tested with the report
+        monkeypatch.setattr(figures, "write", lambda *arguments: [])
 
-    def examples(self, task, tokenizer, length, n, seed):
+    def examples(self, task, request):
+        length, n = request.length, request.n
         return [
             Example(
                 task=task, index=i, context=f"{task} {i}".ljust(200 + i, "."), question="?", answer_prefix=":",
@@ -52,7 +57,9 @@ class FakeModel:
             for i in range(n)
         ]  # fmt: skip
 
-    def answer_batch(self, model, method, settings, contexts, questions, max_new_tokens, rng=None, capacity=None):
+    def answer_batch(
+        self, model, method, settings, contexts, questions, max_new_tokens, rng=None, capacity=None, num_shares=0
+    ):
         if self.die_after is not None and len(self.calls) == self.die_after:
             raise KeyboardInterrupt
         assert max(map(len, contexts)) + max(map(len, questions)) + max_new_tokens <= capacity
@@ -68,6 +75,7 @@ class FakeModel:
             context_tokens=np.array([len(context) for context in contexts]), kv_bytes_allocated=1000, 
             kv_bytes_live=900.0, peak_bytes=5000, prefill_seconds=1.0, decode_seconds=0.5, compile_seconds=0.25, 
             prefill_tokens=200 * size, decode_tokens=10 * size,
+            shares=[np.linspace(0, 1, len(context)) for context in contexts[:num_shares]],
         )  # fmt: skip
 
 
@@ -107,6 +115,52 @@ def test_metrics_rows_have_every_promised_field(tmp_path, monkeypatch):
         assert not set(promised) - row.keys()
 
 
+def test_the_shown_examples_are_recorded_token_by_token(tmp_path, monkeypatch):
+    FakeModel(monkeypatch)
+    run(tmp_path, OPTIONS + ",show=3")
+    rows = record.read_rows(tmp_path / "tokens.jsonl")
+    assert len(rows) == 2 * 3 * 3
+    assert {(row["task"], row["index"]) for row in rows} == {(t, i) for t in ("niah_single_1", "vt") for i in range(3)}
+    row = rows[1]
+    assert "".join(row["tokens"]) == "niah_single_1 1".ljust(201, ".") and row["question"] == "?:"
+    assert len(row["shares"]) == 201 and row["shares"][0] == 0.0 and row["shares"][-1] == 1.0
+    assert 0 < min(row["shares"][1:]) and max(row["shares"][:-1]) < 1, "rounded to held nowhere, or everywhere"
+    assert row["shares"][100] == 0.5
+
+
+def test_no_shown_example_leaves_no_file(tmp_path, monkeypatch):
+    FakeModel(monkeypatch)
+    run(tmp_path, OPTIONS + ",show=0")
+    assert not (tmp_path / "tokens.jsonl").exists()
+    assert "not recorded" in (tmp_path / "report.html").read_text()
+
+
+def test_a_kill_between_tokens_and_predictions_leaves_no_row_twice(tmp_path, monkeypatch):
+    """Rows of tokens come first: what is computed again must not be written again."""
+    FakeModel(monkeypatch)
+    run(tmp_path / "whole", OPTIONS + ",show=3")
+    expected = record.read_rows(tmp_path / "whole" / "tokens.jsonl")
+    append = record.append_rows
+
+    def killed(path, rows):
+        if path.name == "predictions.jsonl" and path.exists():
+            raise KeyboardInterrupt
+        append(path, rows)
+
+    folder = tmp_path / "killed"
+    for _ in range(2):
+        monkeypatch.setattr(record, "append_rows", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(folder, OPTIONS + ",show=3")
+        monkeypatch.setattr(record, "append_rows", append)
+    lines = (folder / "tokens.jsonl").read_bytes()
+    (folder / "tokens.jsonl").write_bytes(lines[: len(lines) - 30])  # and a torn line
+    run(folder, OPTIONS + ",show=3")
+    found = record.read_rows(folder / "tokens.jsonl")
+    by_cell = lambda row: (row["task"], row["method"], row["budget"], row["index"])  # noqa: E731
+    assert sorted(found, key=by_cell) == sorted(expected, key=by_cell)
+
+
 @pytest.mark.parametrize("die_after", [0, 1, 4, 8])
 def test_a_killed_run_continues_and_ends_like_an_uninterrupted_one(tmp_path, monkeypatch, die_after):
     """Results were written at the end only, and a rerun got a new folder: a kill lost everything (NVIDIA/kvpress)."""
@@ -119,6 +173,8 @@ def test_a_killed_run_continues_and_ends_like_an_uninterrupted_one(tmp_path, mon
     found = run(tmp_path / "killed")
     assert len(killed.calls) + len(continued.calls) == len(whole.calls)
     assert [_untimed(rows) for rows in found] == [_untimed(rows) for rows in expected]
+    shown = [record.read_rows(tmp_path / name / "tokens.jsonl") for name in ("whole", "killed")]
+    assert shown[0] == shown[1] and len(shown[0]) == 2 * 3
     runs = record.read_json(tmp_path / "killed" / "env.json")["runs"]
     assert [entry["wall_s"] is None for entry in runs] == [True, False]
 
@@ -160,7 +216,30 @@ def test_below_the_floor_of_the_full_cache_nothing_else_is_run(tmp_path, monkeyp
     assert {row["method"] for row in metrics} == {"full"}
     assert {name for name, *_ in model.calls} == {"full"}
     report = (tmp_path / "report.md").read_text()
-    assert "vt: not compared" in report and "snapkv" not in report and "unfinished" not in report
+    assert "vt: not meaningful" in report and "snapkv" not in report and "unfinished" not in report
+
+
+@pytest.mark.parametrize("task", ["qa_1", "qa_nexus_2", "babi_nexus_qa3", "babilong_qa1"])
+def test_the_floor_holds_for_tasks_of_every_set(tmp_path, monkeypatch, task):
+    """A set that went around the floor would compare methods where nothing can be lost."""
+    FakeModel(monkeypatch, right=())
+    _, metrics = run(tmp_path, f"length=1000,n=2,tasks={task},methods=full,snapkv,budgets=64")
+    assert [(row["task"], row["method"]) for row in metrics] == [(task, "full")]
+
+
+def test_tasks_that_need_files_are_looked_for_before_any_sample_is_made(tmp_path, monkeypatch):
+    model, asked = FakeModel(monkeypatch), []
+
+    def examples(name, request):
+        asked.append(name)
+        if name == "qa_1":
+            raise ValueError("no file dev-v2.0.json")
+        return model.examples(name, request)
+
+    monkeypatch.setattr(evaluate.catalog, "examples", examples)
+    with pytest.raises(plan.ConfigError, match=r"task qa_1 at length 1000: no file dev-v2\.0\.json"):
+        run(tmp_path, "length=1000,n=2,tasks=vt,qa_1,methods=full,snapkv,budgets=64")
+    assert asked == ["qa_1"] and not model.calls
 
 
 def test_without_a_floor_everything_is_run(tmp_path, monkeypatch):
@@ -217,8 +296,42 @@ def test_tiny_config_end_to_end(tmp_path):
         else:
             kept = [k for k in record.read_rows(tmp_path / "kept.jsonl") if k["method"] == row["method"]]
             assert np.mean(kept[0]["kept"]) == budget
+    for row in record.read_rows(tmp_path / "tokens.jsonl"):
+        assert row["tokens"][0] == "<|im_start|>" and row["question"].endswith(" is")
+        total = sum(row["shares"])  # of L * K equal heads: so many tokens as one head holds
+        assert total == pytest.approx(len(row["tokens"]) if row["method"] == "full" else row["budget"], rel=0.02)
     names = {path.name for path in (tmp_path / "figures").iterdir()}
     assert {"score-1024.png", "kept-1024.png", "memory-1024.png", "speed-1024.png"} <= names
+
+
+def test_files_of_different_sizes_are_read_cut_and_scored_end_to_end(tmp_path, capsys):
+    """LongBench's tasks hold 150 to 500 records; the mean over tasks must not need the same number of each."""
+    for task, answers, count in (("trec", ["City"], 3), ("lcc", ["x = 1"], 2)):
+        record.append_rows(
+            tmp_path / f"{task}.jsonl",
+            [
+                {"input": "Where?\nType:" if task == "trec" else "", "context": "word " * (40 + 200 * i), "length": 9,
+                 "answers": answers, "dataset": task, "language": "en", "all_classes": ["City", "Food"], "_id": str(i)}
+                for i in range(count)
+            ],
+        )  # fmt: skip
+    config = tiny.get_config(f"length=512,n=9,tasks=trec,lcc,data_dir={tmp_path},methods=full,snapkv,batch=2")
+    evaluate.run(config, tmp_path / "run")
+    rows = {(row["task"], row["method"]): row for row in record.read_rows(tmp_path / "run" / "metrics.jsonl")}
+    assert len(rows) == 4 and {row["variant"] for row in rows.values()} == {"longbench-nexus"}
+    for (task, _), row in rows.items():
+        assert (row["num_examples"], row["num_tasks"], row["num_tasks_published"]) == (
+            3 if task == "trec" else 2,
+            2,
+            16,
+        )
+    assert rows["trec", "full"]["cut_share"] == 0.6667 and rows["lcc", "full"]["cut_share"] == 0.5
+    predictions = record.read_rows(tmp_path / "run" / "predictions.jsonl")
+    assert [row["cut_tokens"] > 0 for row in predictions[:3]] == [False, True, True]
+    report = (tmp_path / "run" / "report.md").read_text()
+    assert "2 of 16 tasks" in report and "mean of 16" not in report
+    assert "lcc: 50% of the prompts lost their middle to fit the length" in report
+    assert "2 of 16 LongBench tasks: trec, lcc" in capsys.readouterr().out
 
 
 def _untimed(rows):
@@ -232,9 +345,9 @@ def test_methods_without_trained_parts_are_left_out_of_all_and_refused_by_name(c
         config = plan.resolve(tiny.get_config(options))
         model = evaluate.models.load(config)
         if every:
-            left = {cell.method for cell in evaluate._runnable(config, model, plan.cells(config), every)}
+            left = {cell.method for cell in evaluate.models.runnable(config, model, plan.cells(config), every)}
             assert set(config.eval.methods) - left == {"trimkv", "global_retention", "judgeq"}
             assert "left out: method 'trimkv': gates='trimkv' is no file" in capsys.readouterr().out
         else:
             with pytest.raises(plan.ConfigError, match="method 'trimkv': gates='trimkv' is no file"):
-                evaluate._runnable(config, model, plan.cells(config), every)
+                evaluate.models.runnable(config, model, plan.cells(config), every)

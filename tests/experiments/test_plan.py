@@ -8,8 +8,8 @@ import pytest
 
 from configs import base, llama_ruler, tiny
 from experiments import plan
-from nexus import methods
-from nexus.tasks import ruler
+from nexus import methods, record
+from nexus.tasks import catalog
 
 
 def resolved(options: str = ""):
@@ -41,7 +41,17 @@ def test_the_full_cache_has_room_for_prompt_and_answer():
 def test_all_means_every_name():
     config = resolved("methods=all,tasks=all,budgets=256")
     assert config.eval.methods == tuple(methods.names())
-    assert config.eval.tasks == tuple(ruler.TASKS)
+    assert config.eval.tasks == tuple(name for name, task in catalog.TASKS.items() if not task.files)
+    assert "vt" in config.eval.tasks and "qa_1" not in config.eval.tasks
+
+
+def test_a_set_is_all_its_tasks_and_says_how_many_of_the_published_ones():
+    config = resolved("tasks=ruler,budgets=256")
+    assert len(config.eval.tasks) == 13 and {"qa_1", "qa_2"} < set(config.eval.tasks)
+    assert plan.suite_counts(config, "vt") == (13, 13)
+    assert "13 of 13 RULER tasks: niah_single_1" in "\n".join(plan.describe(config))
+    few = resolved("tasks=vt,qa_nexus_1,babi_nexus_qa1,budgets=256")
+    assert [plan.suite_counts(few, task) for task in few.eval.tasks] == [(1, 13), (1, 0), (1, 0)]
 
 
 def test_lists_are_typed_wherever_they_were_written():
@@ -93,3 +103,15 @@ def test_an_option_of_a_method_reaches_it():
     config = plan.resolve(config)
     cell = next(cell for cell in plan.cells(config) if cell.method == "snapkv")
     assert plan.build(config, cell).scorer.window == 16
+
+
+def test_a_limit_cuts_the_examples_is_said_and_makes_another_run():
+    """A quick try must not be continued as the whole run, nor look like it."""
+    whole, some = (plan.resolve(tiny.get_config(f"n=5{limit}")) for limit in ("", ",limit=2"))
+    assert (plan.num_examples(whole.eval), plan.num_examples(some.eval)) == (5, 2)
+    assert "2 examples per task (of 5: eval.limit=2)" in plan.describe(some)[0]
+    assert "limit" not in plan.describe(whole)[0]
+    assert record.config_hash(whole.to_dict()) != record.config_hash(some.to_dict())
+    assert plan.num_examples(plan.resolve(tiny.get_config("n=5,limit=9")).eval) == 5
+    with pytest.raises(ValueError, match="eval.limit=-1 is out of range"):
+        plan.resolve(tiny.get_config("limit=-1"))

@@ -38,10 +38,11 @@ def test_table_has_a_row_per_method_and_budget_and_all_columns(folder):
     text = (folder / "report.md").read_text()
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert [cell.strip() for cell in lines[0].strip("|").split("|")] == [
-        "method", "budget", *TASKS.split(","), "mean of 3", "minus full", "of full", "KV MB", "decode tok/s", "n",
+        "method", "budget", "rank", "mean of 3", "minus full", "of full", *TASKS.split(","), "KV MB", "KV live MB",
+        "decode tok/s", "n",
     ]  # fmt: skip
     assert len({line.count("|") for line in lines[:7]}) == 1
-    assert "102 (0.1)" in lines[3] and "256 (0.25)" in lines[4]
+    assert all("256 (0.25)" in line for line in lines[3:5]) and all("102 (0.1)" in line for line in lines[5:7])
 
 
 def test_mean_weighs_tasks_alike_and_pairs_with_the_full_cache(folder):
@@ -73,8 +74,10 @@ def test_a_task_below_the_floor_is_not_compared(tmp_path):
     fake_run.write(tmp_path, OPTIONS, full_scores={"niah_multivalue": 0.0})
     printed = report.write(tmp_path)
     text = (tmp_path / "report.md").read_text()
-    assert "**niah_multivalue: not compared.** The full cache scores 0.0 there, below the floor of 25." in text
-    assert "| niah_multivalue" not in printed and "mean of 2" in printed and "unfinished" not in text
+    assert "**niah_multivalue: not meaningful.** The full cache scores 0.0 there, below the floor of 25" in text
+    assert "mean of 2" in printed and "unfinished" not in text
+    lines = [line for line in text.splitlines() if line.startswith("|")][2:7]
+    assert "0.0, not meaningful" in lines[0] and all(line.count("not meaningful") == 1 for line in lines)
 
 
 def test_an_unfinished_run_says_so_and_gives_no_mean_of_some_tasks(tmp_path):
@@ -127,3 +130,66 @@ def test_command_line(folder, tmp_path, capsys):
     assert report.main([str(tmp_path)]) == 2
     assert "no config.json" in capsys.readouterr().err
     assert report.main([]) == 2
+
+
+def test_several_runs_go_into_one_report(folder, tmp_path, capsys):
+    fake_run.write(tmp_path / "other", OPTIONS.replace("full,snapkv,h2o", "full,keydiff"))
+    own = (folder / "report.md").read_bytes()
+    assert report.main([str(folder), str(tmp_path / "other"), "--out", str(tmp_path / "both")]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("snapkv", "h2o", "keydiff"))
+    for name in ("report.md", "report.html", "report.csv", "figures/score-1024.png"):
+        assert (tmp_path / "both" / name).is_file()
+    text = (tmp_path / "both" / "report.md").read_text()
+    assert text.count("\n# ") == 0 and text.startswith("# "), "one table"
+    assert f"## other minus {folder.name}" in text
+    assert (folder / "report.md").read_bytes() == own
+
+
+def test_without_out_several_runs_get_a_folder_of_their_own(folder, tmp_path, monkeypatch):
+    fake_run.write(tmp_path / "other", OPTIONS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(report.sections.figures, "write", lambda *arguments: [])
+    assert report.main([str(folder), str(tmp_path / "other")]) == 0
+    assert [path.parent.name.startswith("joined-") for path in tmp_path.glob("runs/*/report.md")] == [True]
+
+
+def test_a_report_of_several_runs_never_overwrites_that_of_one(folder, tmp_path, capsys):
+    fake_run.write(tmp_path / "other", OPTIONS)
+    assert report.main([str(folder), str(tmp_path / "other"), "--out", str(folder)]) == 2
+    assert "is a run folder with a report of its own" in capsys.readouterr().err
+
+
+def _break(path, name):
+    file = path / name
+    if name == "env.json":
+        file.unlink()
+    elif name == "config.json":
+        record.write_json(file, record.read_json(file) | {"experiment": "survival"})
+    elif name == "metrics.jsonl":
+        file.write_text('{"task": "vt"}\n')
+    elif name == "kept.jsonl":
+        file.write_text('{"task": \n')
+    else:
+        file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("env.json", "there is no env.json"),
+        ("config.json", "experiment 'survival'; a report is made of runs of 'evaluate'"),
+        ("metrics.jsonl", "metrics.jsonl, row 1: no field length, method, budget, num_examples"),
+        ("kept.jsonl", "kept.jsonl, line 1: not JSON"),
+        ("predictions.jsonl", "h2o at budget 64 on vt (length 1024) has 2 examples in metrics.jsonl and 1 in"),
+    ],
+)
+def test_a_broken_folder_is_refused_in_one_line_that_says_what_is_broken(tmp_path, capsys, name, complaint):
+    fake_run.write(tmp_path / "good", "tasks=vt,methods=full,snapkv,budgets=64,n=2")
+    fake_run.write(tmp_path / "bad", "tasks=vt,methods=full,h2o,budgets=64,n=2")
+    _break(tmp_path / "bad", name)
+    folders = [str(tmp_path / "good"), str(tmp_path / "bad")]
+    assert report.main([*folders, "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert complaint in said and str(tmp_path / "bad") in said and said.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -104,6 +104,15 @@ def test_gradients_can_be_gathered_over_steps(tmp_path):
     assert len(found) == 6
 
 
+def test_a_first_stage_regresses_attention_and_a_killed_one_goes_on(tmp_path, capsys):
+    """Its steps have no KL; report and progress say what was done, and a continued run does not repeat it."""
+    found = run(config(train__regress_steps=3), tmp_path / "run")
+    assert ["kl" in row for row in found] == [False] * 3 + [True] * 3 and np.isfinite(losses(found)).all()
+    assert "the first 3 steps regress log future attention" in (tmp_path / "run" / "report.md").read_text()
+    again = run(config(train__regress_steps=3), tmp_path / "run")
+    assert losses(again) == losses(found)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -113,6 +122,7 @@ def test_gradients_can_be_gathered_over_steps(tmp_path):
         ({"data__mix": ("facts=x",)}, "data.mix facts takes numbers; got 'x'"),
         ({"train__steps": 0}, "train.steps must be at least 1, got 0"),
         ({"train__warmup": 6}, "train.warmup=6 must be below train.steps=6"),
+        ({"train__regress_steps": 7}, "train.regress_steps=7 are more than train.steps=6"),
         ({"train__learning_rate": 0.0}, "train.learning_rate must be above 0"),
         ({"gate__kind": "x"}, "gate kind 'x'; allowed: two_layer, three_layer"),
         ({"loss__budget": 0}, "budget must be at least 1, got 0"),

@@ -163,8 +163,28 @@ def test_embedded_tokenizer_splits_digits_and_has_its_system_text(load):
     assert "named SmolLM" in tokenizer.decode(context)
 
 
+@pytest.mark.parametrize("name", EVERY)
+def test_pieces_join_to_the_text(load, name):
+    """Decoded one by one, tokens lose the blanks before words and the bytes of characters that span several."""
+    tokenizer = load(name)
+    text = "The caf\u00e9 at \u65e5\u672c, room  4812.\nEnd"
+    ids = tokenizer.encode(text)
+    pieces = tokenizer.pieces(ids)
+    assert len(pieces) == len(ids) and "".join(pieces) == tokenizer.decode(ids, skip_special=False)
+
+
 def test_byte_tokenizer_ids_are_bytes():
     tokenizer = byte_tokenizer()
     assert tokenizer.encode("caf\u00e9") == list("caf\u00e9".encode())
     assert tokenizer.decode(list(range(32, 127))) == bytes(range(32, 127)).decode()
     assert tokenizer.vocab_size == 259
+
+
+def test_without_chat_wrapping_the_parts_follow_each_other():
+    """Few-shot and code prompts go on with a pattern; a turn around it would end the pattern."""
+    for tokenizer in (byte_tokenizer(), byte_tokenizer(bos=True)):
+        before, after = tokenizer.prompt("a\n", "b\n", "c", chat=False)
+        assert before == ([tokenizer.bos_id] if tokenizer.bos_id is not None else []) + tokenizer.encode("a\n")
+        assert after == tokenizer.encode("b\nc")
+    with pytest.raises(ValueError, match="takes no system text"):
+        byte_tokenizer().prompt("a", "b", "c", system="s", chat=False)

@@ -26,7 +26,8 @@ import torch
 import transformers
 
 from nexus import fetch, methods
-from nexus.generate import Session, Settings, answer_batch
+from nexus.answers import answer_batch
+from nexus.generate import Session, Settings
 from nexus.models import load_safetensors
 from nexus.models.load import Model, load_model
 from nexus.models.tokenizer import byte_tokenizer

@@ -33,7 +33,9 @@ class PieceTokenizer:
         texts = (self._texts[i] for i in ids)
         return "".join(text for text in texts if not (skip_special and text.startswith("<|")))
 
-    def prompt(self, context, question, answer_prefix, system=None):
+    def prompt(self, context, question, answer_prefix, system=None, *, chat=True):
+        if not chat:
+            return self.encode(context), self.encode(question + answer_prefix)
         return (
             self.encode(f"<|user|>\n{context}"),
             self.encode(f"{question}<|end|>\n<|assistant|>\n{answer_prefix}"),

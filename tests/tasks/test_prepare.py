@@ -98,11 +98,11 @@ def test_a_killed_preparation_leaves_nothing_that_is_taken_for_data(tmp_path):
         return subprocess.run([sys.executable, "-c", script, folder, how], capture_output=True, text=True)
 
     assert run(tmp_path / "a", "kill").returncode == -signal.SIGKILL
-    assert not list((tmp_path / "a").glob("nexus_samples/vt-*/1.0.0"))
+    assert not list((tmp_path / "a").glob(f"nexus_samples/vt-*/{prepare.LAYOUT}"))
     again, whole = run(tmp_path / "a", "run"), run(tmp_path / "b", "run")
     assert (again.returncode, whole.returncode) == (0, 0), again.stderr + whole.stderr
     assert again.stdout == whole.stdout
-    assert len(list((tmp_path / "a").glob("nexus_samples/vt-*/1.0.0"))) == 1
+    assert len(list((tmp_path / "a").glob(f"nexus_samples/vt-*/{prepare.LAYOUT}"))) == 1
 
 
 def test_a_sample_that_does_not_fit_leaves_no_file(examples, tmp_path):

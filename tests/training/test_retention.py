@@ -51,6 +51,12 @@ def test_what_is_judged():
         assert not {12, 21, 22, 23} & set(others) if b == 0 else True  # nothing across documents or into padding
 
 
+def test_keeping_activations_changes_nothing():
+    """remat=False is a choice of memory against time."""
+    kept, again = (loss(dataclasses.replace(RECIPE, remat=remat), fresh()) for remat in (False, True))
+    np.testing.assert_allclose(kept[0], again[0], rtol=1e-6)
+
+
 def test_rates_of_one_give_no_divergence():
     """Without fading the student is its own teacher."""
     still = jax.tree.map(jnp.zeros_like, fresh())

@@ -1,0 +1,1 @@
+"""Parts of the dialogue experiment (experiments/dialogue.py): settings, the conversation itself, rows, report."""

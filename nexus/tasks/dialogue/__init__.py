@@ -1,0 +1,1 @@
+"""Conversations: one context or one long session, many questions, answered in turns or from one cached state."""
