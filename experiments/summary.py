@@ -20,7 +20,6 @@ Row = dict[str, Any]
 CellKey = tuple[int, str, int, str]  # length, method, budget, task
 FULL = "full"
 AT_START = "needle_map_0"  # at the very start, where methods protect tokens whatever they are worth: in no mean
-NAN = float("nan")
 SCORES = ("score", "score_low", "score_high")
 
 
@@ -207,6 +206,6 @@ def mean_over_tasks(
         if at[0] in values:
             values[at[0]][at[1]] = row["score"] - (minus[at]["score"] if minus else 0.0)
     if len({frozenset(found) for found in values.values()}) > 1:
-        return metrics.Interval(float(np.mean([np.mean([*found.values()]) for found in values.values()])), NAN, NAN)
+        return metrics.group_interval([list(found.values()) for found in values.values()])
     indices = sorted(values[tasks[0]])
     return metrics.mean_interval([float(np.mean([values[task][i] for task in tasks])) for i in indices])

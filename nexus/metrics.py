@@ -153,18 +153,34 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95, seed: int =
     Equal values give an interval of no width, however few they are. ValueError when there are none, one is not finite,
     or `confidence` is not inside (0, 1).
     """
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
-        raise ValueError(f"expected a non-empty list of finite numbers, got {values!r}")
+    return group_interval([values], confidence, seed)
+
+
+def group_interval(groups: Sequence[Sequence[float]], confidence: float = 0.95, seed: int = 0) -> Interval:
+    """The mean of the groups' means, groups weighed alike whatever their sizes; each group is resampled by itself.
+
+    A group of one value leaves the limits unknown. ValueError as `mean_interval`, for every group.
+    """
+    arrays = [np.asarray(values, dtype=np.float64) for values in groups]
+    for array, values in zip(arrays, groups, strict=True):
+        if array.ndim != 1 or not array.size or not np.isfinite(array).all():
+            raise ValueError(f"expected a non-empty list of finite numbers, got {values!r}")
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; expected a share between 0 and 1, such as 0.95")
-    if array.size == 1:
-        return Interval(float(array[0]), float("nan"), float("nan"))
+    mean = float(np.mean([array.mean() for array in arrays]))
+    if any(array.size == 1 for array in arrays):
+        return Interval(mean, float("nan"), float("nan"))
     rng = np.random.Generator(np.random.Philox(seed))
-    counts = rng.multinomial(array.size, np.full(array.size, 1 / array.size), size=RESAMPLES)
+    drawn = np.mean([_resampled(array, rng) for array in arrays], axis=0)
     tail = (1 - confidence) / 2
-    low, high = np.quantile(counts @ array / array.size, [tail, 1 - tail])
-    return Interval(float(array.mean()), float(low), float(high))
+    low, high = np.quantile(drawn, [tail, 1 - tail])
+    return Interval(mean, float(low), float(high))
+
+
+def _resampled(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Means of RESAMPLES draws with replacement."""
+    counts = rng.multinomial(array.size, np.full(array.size, 1 / array.size), size=RESAMPLES)
+    return counts @ array / array.size
 
 
 def paired_interval(a: Sequence[float], b: Sequence[float], confidence: float = 0.95, seed: int = 0) -> Interval:

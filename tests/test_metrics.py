@@ -188,3 +188,15 @@ def test_key_phrases_ignore_case_and_blanks_and_take_any_paraphrase(prediction, 
 )
 def test_rouge1_recall_is_the_share_of_the_references_words(prediction, expected):
     assert metrics.rouge1_recall(prediction, "The ferry leaves the port.") == expected
+
+
+def test_groups_of_different_sizes_weigh_alike():
+    """Tasks with more samples would decide a mean over tasks, and a mean over tasks without an interval says little."""
+    few, many = [0.0, 100.0, 100.0, 0.0], [50.0] * 40
+    found = metrics.group_interval([few, many])
+    alone = metrics.mean_interval(few)
+    assert found.mean == 50.0
+    assert found.high - found.low == pytest.approx((alone.high - alone.low) / 2)  # the even group adds no width
+    assert np.isnan(metrics.group_interval([few, [1.0]]).low)
+    with pytest.raises(ValueError, match="non-empty list"):
+        metrics.group_interval([few, []])
