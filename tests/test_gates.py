@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nexus import gates
+from nexus import gates, shipped
 from nexus.gates import GateConfig
 from tests import oracle_retention, tiny
 
-FORMS = [(kind, tied, act) for kind in gates.KINDS for tied in (False, True) for act in ("silu", "relu")]
+FORMS = [(kind, tied, act, False) for kind in gates.KINDS for tied in (False, True) for act in ("silu", "relu")]
+FORMS += [("two_layer", False, "silu", True), ("three_layer", True, "relu", True)]
 
 
 def drawn(cfg: GateConfig, seed: int = 0) -> gates.Gates:
@@ -22,10 +23,10 @@ def drawn(cfg: GateConfig, seed: int = 0) -> gates.Gates:
     return jax.tree.map(lambda x: jnp.asarray(rng.normal(0, 0.4, x.shape), jnp.float32), fresh)
 
 
-@pytest.mark.parametrize(("kind", "tied", "act"), FORMS)
-def test_every_form_is_its_equation(kind, tied, act, tmp_path):
+@pytest.mark.parametrize(("kind", "tied", "act", "normalised"), FORMS)
+def test_every_form_is_its_equation(kind, tied, act, normalised, tmp_path):
     """Saved, loaded, applied by what the leaves alone say, against the equations in float64."""
-    cfg = GateConfig(kind=kind, width=8, tied=tied, activation=act)
+    cfg = GateConfig(kind=kind, width=8, tied=tied, activation=act, normalised=normalised)
     path = tmp_path / "gates.safetensors"
     gates.save(path, drawn(cfg), cfg, tiny.CFG, {"seed": 0})
     shape, loaded = gates.load(str(path), tiny.CFG)
@@ -61,6 +62,23 @@ def test_a_rate_is_never_one_and_starts_at_the_bias():
     assert (far <= -gates.LEAST).all()
 
 
+def test_a_normalised_gate_does_not_see_scale_or_shift():
+    """The inputs of deep layers are many times those of early ones; what the gate of one layer says must not be."""
+    cfg = GateConfig(width=8, normalised=True)
+    here = jax.tree.map(lambda w: w[0], gates.by_layer(drawn(cfg), tiny.CFG.num_layers))
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(1, 5, tiny.CFG.dim)), jnp.float32)
+    np.testing.assert_allclose(gates.log_beta(cfg, here, 30 * x + 7), gates.log_beta(cfg, here, x), atol=1e-3)
+
+
+def test_a_file_that_is_written_again_is_read_again(tmp_path):
+    """A training that goes on writes its gates to the same file: an evaluation on the way saw the first."""
+    cfg, path = GateConfig(width=8), tmp_path / "gates.safetensors"
+    for seed in (0, 1):
+        gates.save(path, drawn(cfg, seed), cfg, tiny.CFG, {})
+        _, loaded = gates.load(str(path), tiny.CFG)
+        np.testing.assert_allclose(loaded["final"]["w"], drawn(cfg, seed)["final"]["w"], atol=1e-3)
+
+
 def test_gates_of_another_model_are_refused_with_both_shapes():
     """Loaded by broadcasting they would score noise."""
     other = dataclasses.replace(tiny.CFG, name="wider", dim=40)
@@ -78,6 +96,15 @@ def test_what_is_no_gate_file_says_so(tmp_path):
     broken.write_bytes(b"no tensors")
     with pytest.raises(ValueError, match=r"broken.safetensors is not a file of gates"):
         gates.load(str(broken), tiny.CFG)
+
+
+@pytest.mark.parametrize("header", [{"kind": "four_layer"}, {"kind": "two_layer", "depth": 3}])
+def test_a_header_of_another_version_says_so(tmp_path, header):
+    """Fields that are required, or new, made checkpoints unreadable without a word why (NVIDIA/kvpress#267)."""
+    path = tmp_path / "other.safetensors"
+    shipped.write(path, {"final.w": np.zeros(2, np.float32)}, tiny.CFG, {}, gate=header)
+    with pytest.raises(ValueError, match="other.safetensors: their header .* does not fit this version"):
+        gates.load(str(path), tiny.CFG)
 
 
 def test_a_model_without_shipped_gates_is_told_how_to_train_them():

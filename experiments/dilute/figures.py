@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from experiments.dilute import fits
 from experiments.figures import COLOURS, DPI, GREY, looks
@@ -207,6 +207,7 @@ def _heads(rows: Sequence[Row]) -> Figure:
         image = axis.imshow(values, aspect="auto", cmap="viridis", vmin=0, vmax=top, interpolation="nearest")
         axis.set_title(label, fontsize=8)
         axis.set_xlabel("query head", fontsize=8)
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
         axis.tick_params(labelsize=7)
         if i == 0:
             axis.set_ylabel("layer", fontsize=8)

@@ -14,6 +14,7 @@ from nexus import metrics, record
 
 Row = dict[str, Any]
 YOUNG = 64  # ages up to this are fitted, older ones foretold
+FAR = 1000  # a factor beyond which its size says nothing
 READ = (4, 16, 64, 256, 1024)  # ages at which a half-life is read off
 THEORY = """Useful entries have a logit that is `margin` higher than that of distractors on average, both with the
 same noise. Their share of the attention falls as distractors come, though nothing about them has changed: this is
@@ -21,7 +22,7 @@ dilution, and without a limit on the number of distractors no fixed margin holds
 only the best useful logit and how many distractors come how near; here it is the least over all gaps, draw by draw."""
 SELECTIVE = """The selective cache keeps the best of all entries by a score that tells useful from useless only
 through noise; `separation` is the distance of the two means in units of that noise (0: by lot). What is lost is lost
-for good: its mass is 0, so a draw by lot leaves as much as the full cache on average, all of it in a few lucky draws.
+for good: its mass is 0, so a draw by lot leaves about as much as the full cache on average, in a few lucky draws.
 At the largest number of distractors, `held` is the share of useful entries that stay, `better` the share of draws in
 which the useful entries get more attention than in the full cache."""
 MODEL = """Attention while the right answer is read, token by token, whatever the model would have said: mean over the
@@ -29,12 +30,14 @@ retrieval heads of the share that falls on the needle asked for (whole sentence)
 needles, and on the rest of the context; what is missing to 100 is the question and the answer itself. 1 minus the
 first is the dilution, and `minus full` compares the same samples. Retrieval heads were chosen on samples that are not
 reported. `held`: share of the needle's entries that these heads' caches hold when the question comes. Score 0-100. In
-brackets 95 % intervals over samples."""
+brackets 95 % intervals over samples, rough where there are few."""
 DECAY = """`off by` is the typical factor between curve and fit (1 is perfect), over bins that are equally long in
 log(age). `off beyond` fits ages up to {young} only and asks about the older ones. Mean over all heads and texts; the
 last two columns count query heads, each fitted for itself."""
 CAUTION = """The mean over tokens can have a heavy tail although every single token fades geometrically, if the rates
 differ: that is what the gates claim, and the last rows and the right panel put it to the test on the same tokens."""
+QUARTERS = """What the gates are used for is an order, not a curve: at ages {low} to {high} the tokens that they forget
+last (quarter 4) receive {old:.1f} times the attention of the other three quarters on average."""
 
 
 def write(workdir: Path) -> str:
@@ -46,7 +49,7 @@ def write(workdir: Path) -> str:
     tables = []
     for rows, section in ((found["theory"], _theory), (found["metrics"], _model), (found["decay"], _decay)):
         if rows:
-            lines, shown = section(rows, config)
+            lines, shown = section(rows)
             parts += lines
             tables += shown
     made = figures.write(workdir / "figures", config, found)
@@ -68,7 +71,7 @@ def _settings(config: Row) -> str:
 
 
 # --- synthetic logits -------------------------------------------------------------------------------------------------
-def _theory(rows: Sequence[Row], config: Row) -> tuple[list[str], list[str]]:
+def _theory(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
     full = [row for row in rows if row["cache"] == "full"]
     sizes = sorted({row["distractors"] for row in full})
     at = {(row["margin"], row["noise"], row["distractors"]): row for row in full}
@@ -107,7 +110,7 @@ def _percent(mass: float, error: float) -> str:
 
 
 # --- the model --------------------------------------------------------------------------------------------------------
-def _model(rows: Sequence[Row], config: Row) -> tuple[list[str], list[str]]:
+def _model(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
     head = ["task", "length", "method", "kept", "score", "needle, %", "minus full", "first four", "other needles",
             "context", "needle, all heads", "needle, question", "held, %"]  # fmt: skip
     body, full = [], {(row["task"], row["length"]): row for row in rows if row["method"] == "full"}
@@ -115,7 +118,7 @@ def _model(rows: Sequence[Row], config: Row) -> tuple[list[str], list[str]]:
         percent = lambda name, row=row: f"{100 * row[name]:.1f}"  # noqa: E731
         body.append([
             row["task"], str(row["length"]), row["method"], f"{row['kept_mean']:.0f}", _between(row, "score", 1),
-            _between(row, "mass_useful", 100), _minus(row, full), percent("mass_sinks"), percent("mass_others"),
+            _between(row, "mass_useful", 100), _minus(_gain(row, full)), percent("mass_sinks"), percent("mass_others"),
             percent("mass_context"), f"{100 * row['all_useful']:.2f}", percent("question_useful"),
             percent("held_useful"),
         ])  # fmt: skip
@@ -129,19 +132,24 @@ def _between(row: Row, name: str, unit: float) -> str:
     return f"{unit * row[name]:.1f}{limits}"
 
 
-def _minus(row: Row, full: dict[tuple[str, int], Row]) -> str:
+def _gain(row: Row, full: dict[tuple[str, int], Row]) -> metrics.Interval | None:
     """Mass on the needle minus that of the full cache, same samples, in points."""
     other = full.get((row["task"], row["length"]))
     if row["method"] == "full" or other is None:
+        return None
+    own, whole = ([100 * x for x in r["mass_useful_by_sample"]] for r in (row, other))
+    return metrics.paired_interval(own, whole)
+
+
+def _minus(found: metrics.Interval | None) -> str:
+    if found is None:
         return "-"
-    pairs = [[100 * x for x in r["mass_useful_by_sample"]] for r in (row, other)]
-    found = metrics.paired_interval(*pairs)
     limits = "" if np.isnan(found.low) else f" [{found.low:+.1f}, {found.high:+.1f}]"
     return f"{found.mean:+.1f}{limits}"
 
 
 def _sentences(rows: Sequence[Row]) -> list[str]:
-    """What happens to the full cache as the text grows, and to the best of the others at the longest length."""
+    """What happens to the full cache as the text grows, and where the others do better or worse."""
     lines = []
     for task in dict.fromkeys(row["task"] for row in rows):
         full = sorted((r for r in rows if r["task"] == task and r["method"] == "full"), key=lambda r: r["length"])
@@ -152,11 +160,19 @@ def _sentences(rows: Sequence[Row]) -> list[str]:
                 f"{100 * a['mass_useful']:.1f} to {100 * b['mass_useful']:.1f} % in the retrieval heads, and from "
                 f"{100 * a['all_useful']:.2f} to {100 * b['all_useful']:.2f} % over all heads."
             )
+    full_of = {(row["task"], row["length"]): row for row in rows if row["method"] == "full"}
+    gains = [(row, gain) for row in rows if (gain := _gain(row, full_of)) is not None]
+    more = [
+        f"{r['method']} @ {r['budget']} on {r['task']} at {r['length']} tokens" for r, gain in gains if gain.low > 0
+    ]
+    less = sum(gain.high < 0 for _, gain in gains)
+    text = f"more in {len(more)} of {len(gains)} cells" + (f" ({'; '.join(more)})" if more else "")
+    lines.append(f"Against the full cache the needle gets {text} and less in {less}, where intervals lie off zero.")
     return lines
 
 
 # --- attention by age -------------------------------------------------------------------------------------------------
-def _decay(rows: Sequence[Row], config: Row) -> tuple[list[str], list[str]]:
+def _decay(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
     curves = figures.Curves.of(rows)
     families = [fits.geometric(curves.bins), fits.power_law(curves.bins)]
     heads = [fits.fit(curves.heads, family) for family in families]
@@ -170,7 +186,9 @@ def _decay(rows: Sequence[Row], config: Row) -> tuple[list[str], list[str]]:
     found = table(["curve", "fitted", "off by", "off beyond", "off by, median head", "closest in"], body)
     lives = _half_lives(curves)
     text = [DECAY.format(young=YOUNG), _verdict(curves, families, closer), lives]
-    text += [CAUTION] if curves.predicted is not None else []
+    if curves.predicted is not None:
+        old = curves.quarters[-1, -1] / curves.quarters[:-1, -1].mean()
+        text.append(f"{CAUTION} {QUARTERS.format(low=curves.bins[-1][0], high=curves.bins[-1][1] - 1, old=old)}")
     return ["## Attention by age", found, *text], [found, lives]
 
 
@@ -180,7 +198,8 @@ def _fitted(curves: figures.Curves, family: fits.Family) -> list[str]:
     whole, early = fits.fit(curves.mean, family), fits.fit(curves.mean, family, young)
     value = float(whole.value)
     words = {"geometric": f"half-life {np.log(2) / max(value, 1e-9):.0f}", "power law": f"p = {value:.2f}"}
-    beyond = "-" if np.isnan(early.beyond) else f"{early.beyond:.2f}"
+    off = float(early.beyond)
+    beyond = "-" if np.isnan(off) else f"{off:.2f}" if off < FAR else f"> {FAR}"
     return [family.name, words.get(family.name, "scale only"), f"{whole.factor:.2f}", beyond]
 
 

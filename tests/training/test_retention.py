@@ -13,6 +13,7 @@ import pytest
 
 from nexus import gates
 from nexus.gates import GateConfig
+from nexus.models import transformer
 from nexus.training import retention
 from nexus.training.retention import Batch, Recipe, State
 from tests import tiny
@@ -55,6 +56,20 @@ def test_keeping_activations_changes_nothing():
     """remat=False is a choice of memory against time."""
     kept, again = (loss(dataclasses.replace(RECIPE, remat=remat), fresh()) for remat in (False, True))
     np.testing.assert_allclose(kept[0], again[0], rtol=1e-6)
+
+
+def test_the_teacher_says_what_the_streaming_path_says():
+    """Log-probabilities of rollout and training drifted apart (awslabs/keys_values#140): the plain forward of training
+    and the full cache, fed in chunks, judge every token alike."""
+    text = tiny.prompt(T)
+    tokens, place = jnp.asarray([text], jnp.int32), jnp.arange(T)[None]
+    plain = Batch(tokens, jnp.zeros_like(tokens), place, jnp.zeros((1, T), bool))
+    attend = retention.attend_fn(CFG, plain, None, SHAPE, RECIPE, jnp.arange(RECIPE.hinge_positions))
+    hidden, _ = transformer.forward(CFG, tiny.model().params, tokens, attend, 0)
+    log_p = jax.nn.log_softmax(transformer.logits(CFG, tiny.model().params, hidden[0, :-1]))
+    want = np.take_along_axis(np.asarray(log_p), np.asarray(text[1:])[:, None], axis=1)[:, 0]
+    got = tiny.session(tiny.build("full"), batch=1).score([text])[0][1:]
+    np.testing.assert_allclose(got, want, atol=1e-4)
 
 
 def test_rates_of_one_give_no_divergence():
