@@ -40,6 +40,7 @@ EXPERIMENTS = (
     "perplexity",
     "train",
     "train_judgeq",
+    "ablation",
     "calibrate_heads",
 )
 NOT_RUN = ("__init__", "base")  # files of configs/ that are no experiment

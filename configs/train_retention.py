@@ -36,6 +36,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.gate.tied = False  # one final projection for all layers
     config.gate.bias = 5.0  # before training; sigmoid(5) is a half-life of about 100 tokens
     config.gate.activation = "silu"  # silu | gelu | relu
+    config.gate.normalised = False  # the gates' input is layer-normalised first
 
     config.loss = config_dict.ConfigDict()
     config.loss.budget = 96  # M of the capacity hinge: entries per layer and kv head

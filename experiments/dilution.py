@@ -8,7 +8,6 @@ text), report.md and figures/. Started again on the same folder it does what is 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,7 @@ from experiments import models, plan, rows
 from experiments.dilute import cells, decay, needle, report, theory
 from experiments.plan import Cell, ConfigError
 from experiments.progress import time_left
-from nexus import decode, record
+from nexus import record
 from nexus.models.load import Model
 from nexus.scorers import Retention
 from nexus.tasks import catalog, haystacks
@@ -240,14 +239,7 @@ def _load(config: config_dict.FrozenConfigDict) -> Model:
     heads = model.config.num_layers * model.config.num_heads
     if config.dilution.heads > heads:
         raise ConfigError(f"dilution.heads={config.dilution.heads} is more than the {heads} query heads of the model")
-    shapes = jax.eval_shape(lambda: model.params)
-    for cell in plan.cells(config):
-        method = plan.build(config, cell)
-        method = dataclasses.replace(method, scorer=method.scorer.bind(model.tokenizer))
-        try:
-            jax.eval_shape(functools.partial(decode.with_weights, model.config, method), shapes)
-        except ValueError as error:
-            raise ConfigError(f"method {cell.method!r}: {error}") from error
+    models.runnable(config, model, plan.cells(config), every=False)
     return model
 
 

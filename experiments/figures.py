@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from experiments.summary import FULL, Results, Summary
 
@@ -28,9 +28,9 @@ def write(folder: Path, results: Results, length: int, grid: Sequence[Summary]) 
     folder.mkdir(parents=True, exist_ok=True)
     look_of = looks(results)
     made = [(f"score-{length}.png", "score against budget", _scores(results, grid, look_of))]
-    kept = _kept(results, length, grid)
-    if kept is not None:
-        made.append((f"kept-{length}.png", "entries kept by layer and head", kept))
+    maps = kept(results, length, grid)
+    if maps is not None:
+        made.append((f"kept-{length}.png", "entries kept by layer and head", maps))
     made.append((f"memory-{length}.png", "memory of the cache", _memory(grid, look_of)))
     if any(row.average("decode_tokens_per_s") is not None for row in grid):
         made.append((f"speed-{length}.png", "speed of prefill and decoding", _speed(grid, look_of)))
@@ -145,7 +145,7 @@ def _point(row: Summary, panel: str) -> tuple[float, float, float] | None:
 
 
 # --- entries kept by layer and head -----------------------------------------------------------------------------------
-def _kept(results: Results, length: int, grid: Sequence[Summary]) -> Figure | None:
+def kept(results: Results, length: int, grid: Sequence[Summary]) -> Figure | None:
     """One map per method and budget, a row of maps per budget; shares of the budget, so that all read on one scale."""
     maps = {}
     for row in sorted((row for row in grid if row.method != FULL), key=lambda row: row.budget):
@@ -162,6 +162,7 @@ def _kept(results: Results, length: int, grid: Sequence[Summary]) -> Figure | No
         image = axis.imshow(values, aspect="auto", cmap="viridis", vmin=0, vmax=top, interpolation="nearest")
         axis.set_title(label.replace(" @ ", "\n@ "), fontsize=8)
         axis.set_xticks(range(values.shape[1]) if values.shape[1] <= 8 else [0, values.shape[1] - 1])
+        axis.yaxis.set_major_locator(MaxNLocator(integer=True))
         axis.tick_params(labelsize=7)
         if i % columns == 0:
             axis.set_ylabel("layer", fontsize=8)

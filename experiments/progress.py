@@ -18,7 +18,7 @@ class Progress:
     """Counts examples. Use as a context manager: advance() per batch, row() per finished cell."""
 
     def __init__(self, total: int, console: Console | None = None) -> None:
-        self._console = console or Console(soft_wrap=True)
+        self._console = console or make_console()
         self._total, self._done, self._fresh = total, 0, 0  # fresh: done by this process
         self._started = time.monotonic()
         columns = (bars.TextColumn("{task.completed:.0f} of {task.total:.0f} examples"), bars.BarColumn())
@@ -74,6 +74,12 @@ class Progress:
 
 def _rate(value: float | None) -> str:
     return f"{'-' if value is None else f'{value:.0f} t/s':>9}"
+
+
+def make_console(quiet: bool = False) -> Console:
+    """Where progress is printed: lines and a bar in a terminal, lines alone in a notebook or a file."""
+    notebook = Console().is_jupyter
+    return Console(soft_wrap=True, quiet=quiet, force_jupyter=False, force_terminal=False if notebook else None)
 
 
 def time_left(started: float, done: int, rest: int) -> str:

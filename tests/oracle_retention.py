@@ -21,6 +21,10 @@ def log_beta(path: str, layer: int, x: np.ndarray) -> np.ndarray:
     w = {name: value.astype(np.float64) for name, value in safetensors.numpy.load_file(path).items()}
     with safetensors.safe_open(path, framework="numpy") as file:
         act = ACTIVATIONS[json.loads(file.metadata()["gate"])["activation"]]
+    if "layer.g" in w:
+        x = x.astype(np.float64)
+        spread = np.sqrt(x.var(axis=-1, keepdims=True) + 1e-5)
+        x = (x - x.mean(axis=-1, keepdims=True)) / spread * w["layer.g"][layer]
     h = act(x @ w["layer.w1"][layer] + w["layer.b1"][layer])
     if "layer.w2" in w:
         h = act(h @ w["layer.w2"][layer] + w["layer.b2"][layer])

@@ -200,3 +200,18 @@ def test_groups_of_different_sizes_weigh_alike():
     assert np.isnan(metrics.group_interval([few, [1.0]]).low)
     with pytest.raises(ValueError, match="non-empty list"):
         metrics.group_interval([few, []])
+
+
+@pytest.mark.parametrize(
+    ("prediction", "reference", "expected"),
+    [
+        ("The red bike!", "a red bike", 1.0),  # case, punctuation and articles do not count
+        ("red red", "red", 2 / 3),  # a multiset: words said twice cost
+        ("blue", "red", 0.0),
+        ("", "red", 0.0),
+        ("the", "a", 0.0),  # nothing is left of either
+    ],
+)
+def test_token_f1(prediction, reference, expected):
+    assert metrics.token_f1(prediction, reference) == pytest.approx(expected)
+    assert metrics.normalised(" An  Apple-pie, the ") == "applepie"

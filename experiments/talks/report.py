@@ -86,7 +86,7 @@ def _panels(found: Run, length: int) -> list[Panel]:
 
 # --- sections ---------------------------------------------------------------------------------------------------------
 def _header(found: Run) -> str:
-    first, ev, d = found.rows[0], found.config["eval"], found.config["dialogue"]
+    first, d = found.rows[0], found.config["dialogue"]
     left_out = found.env["runs"][-1].get("left_out", [])
     variants = sorted({row["variant"] for row in found.rows})
     commits = sorted({commit for row in found.rows for commit in row["git_commit"].split("+")})
@@ -98,8 +98,8 @@ def _header(found: Run) -> str:
         f"- modes {_code(d['modes'])}; history `{d['history']}` (golden: given answers; own: the model's own. Numbers "
         "of the two do not compare)",
         f"- protocol `{first['protocol']}`, question `{first['question_mode']}`, tail `{first['tail']}`",
-        f"- {ev['num_examples']} conversations per task or as many as its file holds, seed {first['seed']}, greedy "
-        f"decoding, {first['dtype']}",
+        f"- up to {max(row['num_examples'] for row in found.rows)} conversations per task, seed {first['seed']}, "
+        f"greedy decoding, {first['dtype']}",
         f"- config `{first['config_hash']}`, commit {_code(commits)}, device {found.env['runs'][-1]['device']}",
     ]
     if left_out:

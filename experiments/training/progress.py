@@ -7,9 +7,8 @@ from types import TracebackType
 from typing import Any
 
 from rich import progress as bars
-from rich.console import Console
 
-from experiments.progress import time_left
+from experiments.progress import make_console, time_left
 
 EVERY = 5  # steps between two printed lines
 
@@ -18,7 +17,7 @@ class Steps:
     """Counts steps; a context manager."""
 
     def __init__(self, total: int, done: int, quiet: bool = False) -> None:
-        self._console = Console(soft_wrap=True, quiet=quiet)
+        self._console = make_console(quiet)
         self._total, self._done, self._fresh, self._started = total, done, 0, time.monotonic()
         self._bar = bars.Progress(
             bars.TextColumn("{task.completed:.0f} of {task.total:.0f} steps"), bars.BarColumn(),

@@ -188,3 +188,16 @@ def test_without_chat_wrapping_the_parts_follow_each_other():
         assert after == tokenizer.encode("b\nc")
     with pytest.raises(ValueError, match="takes no system text"):
         byte_tokenizer().prompt("a", "b", "c", system="s", chat=False)
+
+
+@pytest.mark.parametrize("name", ["byte", "smollm2", "llama31", EMBEDDED])
+def test_a_given_answer_and_a_prefix_join_to_the_whole_conversation(load, name):
+    """A history with given answers is the template's text, and a prefix follows the last header."""
+    tokenizer = load(name)
+    turns = [{"role": "user", "content": "What is it?"}, {"role": "assistant", "content": "It is red."}]
+    whole = tokenizer.chat([*turns, {"role": "user", "content": "And that?"}]) + "That is"
+    opening = tokenizer.decode(tokenizer.first_turn("What is it?"), skip_special=False)
+    after = tokenizer.decode(tokenizer.next_turn("And that?", "That is", "It is red."), skip_special=False)
+    assert opening + after == whole
+    own = tokenizer.decode(tokenizer.next_turn("And that?", "That is"), skip_special=False)
+    assert "It is red." + own == after

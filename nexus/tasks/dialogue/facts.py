@@ -2,7 +2,8 @@
 
 Ours. There is no document: facts are user turns of their own, after each comes a page of an essay with a little talk,
 and the questions come at the end, in random order. So the tokens between telling and asking vary from question to
-question within one session, and the cache has evicted many times in between.
+question within one session, and the cache has evicted many times in between. The assistant repeats what it is told, as
+assistants do; this also brings the task within reach of small models.
 """
 
 from __future__ import annotations
@@ -28,22 +29,18 @@ class Fact:
 
 
 FACTS = (
-    Fact("number", "my garage code is {value}.", "What is my garage code?", "Your garage code is"),
-    Fact("name", "my dog is called {value}.", "What is my dog called?", "Your dog is called"),
-    Fact("town", "I was born in {value}.", "In which town was I born?", "You were born in"),
-    Fact("word", "my wifi password is {value}.", "What is my wifi password?", "Your wifi password is"),
+    Fact("number", "my locker code is {value}.", "What is my locker code?", "Your locker code is"),
     Fact("number", "my passport number is {value}.", "What is my passport number?", "Your passport number is"),
+    Fact("number", "my lottery ticket is {value}.", "What is my lottery ticket?", "Your lottery ticket is"),
+    Fact("number", "my customer id is {value}.", "What is my customer id?", "Your customer id is"),
+    Fact("name", "my dog is called {value}.", "What is my dog called?", "Your dog is called"),
     Fact("name", "my sister is called {value}.", "What is my sister called?", "Your sister is called"),
-    Fact("town", "my parents moved to {value}.", "Where did my parents move to?", "Your parents moved to"),
-    Fact("word", "my secret word is {value}.", "What is my secret word?", "Your secret word is"),
-    Fact("number", "my tax number is {value}.", "What is my tax number?", "Your tax number is"),
     Fact("name", "my dentist is called {value}.", "What is my dentist called?", "Your dentist is called"),
-    Fact("town", "next summer I travel to {value}.", "Where do I travel next summer?", "Next summer you travel to"),
-    Fact("word", "my user name is {value}.", "What is my user name?", "Your user name is"),
-    Fact("number", "my car plate is {value}.", "What is my car plate?", "Your car plate is"),
     Fact("name", "my boat is called {value}.", "What is my boat called?", "Your boat is called"),
-    Fact("town", "I went to school in {value}.", "Where did I go to school?", "You went to school in"),
-    Fact("word", "our team is named {value}.", "What is our team named?", "Your team is named"),
+    Fact("town", "I was born in {value}.", "In which town was I born?", "You were born in"),
+    Fact("town", "my parents live in {value}.", "Where do my parents live?", "Your parents live in"),
+    Fact("town", "my hotel is in {value}.", "Where is my hotel?", "Your hotel is in"),
+    Fact("town", "my school was in {value}.", "Where was my school?", "Your school was in"),
 )
 NAMES = (
     "Bruno", "Odette", "Milo", "Tilda", "Casper", "Ingrid", "Rufus", "Paloma", "Otis", "Greta", "Hugo", "Wilma",
@@ -61,7 +58,7 @@ TALK = (
     "While lunch was in the oven I read on.", "A friend sent me another page yesterday evening.",
     "The café was full, and I found this on the table.", "Before going to bed I read a bit more.",
 )  # fmt: skip
-NOTED = ("Got it.", "Okay, I have it.", "Good, I have that.")
+NOTED = ("Got it. {said} {value}.", "Okay. {said} {value}.", "Good. {said} {value}.")  # said: how the answer begins
 HEARD = ("A nice read.", "Interesting page.", "Enjoy the book.")
 PAGE = "{talk} It says: {text} ... That is all of it."
 WORDING = dict(
@@ -74,7 +71,6 @@ KINDS: dict[str, Callable[[np.random.Generator], str]] = {
     "number": lambda rng: words.number(rng, DIGITS),
     "name": lambda rng: _chosen(NAMES, rng),
     "town": lambda rng: _chosen(TOWNS, rng),
-    "word": words.word_pair,
 }
 
 
@@ -135,7 +131,8 @@ def _mixed(rng: np.random.Generator, count: int) -> list[Fact]:
 
 def _tell(fact: Fact, value: str, rng: np.random.Generator) -> Turn:
     user = _chosen(LEADS, rng) + fact.tell.format(value=value)
-    return Turn(user=user, reply=_chosen(NOTED, rng), asked=False)
+    reply = _chosen(NOTED, rng).format(said=fact.answer_prefix, value=value)
+    return Turn(user=user, reply=reply, asked=False)
 
 
 def _ask(fact: Fact, value: str, told: str) -> Turn:

@@ -34,8 +34,8 @@ class Script:
     """A conversation as tokens.
 
     `pieces` has one more entry than there are turns; in `multi_request` the pieces of asked turns all follow the same
-    stem. `evidence[i]` is (piece, tokens of it up to the end of the evidence) of turn i, None where it has none. `judged[i]` is
-    the golden reply where its likelihood is wanted (agreement), else empty.
+    stem. `evidence[i]` is (piece, tokens of it up to the end of the evidence) of turn i, None where it has none.
+    `judged[i]` is the golden reply where its likelihood is wanted (agreement), else empty.
     """
 
     conversation: Conversation

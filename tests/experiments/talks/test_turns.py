@@ -171,3 +171,21 @@ def test_unlike_conversations_and_wrong_orders_are_refused(model):
         converse(model, build("full"), [*made, *scripts(model, script.MULTI_REQUEST, context=True)])
     with pytest.raises(ValueError, match=r"order is \[2, 2, 3\]; expected the asked turns \[2, 3, 4\]"):
         converse(model, build("snapkv"), made, order=[2, 2, 3])
+
+
+def test_the_reference_is_judged_in_the_answer_s_place(model):
+    """Its likelihood is that of the template's text, and judging it leaves nothing behind."""
+    plain = scripts(model)
+    judged = [
+        dataclasses.replace(one, judged=tuple(tuple(model.tokenizer.encode(t.reply)) if t.asked else () for t in
+                            one.conversation.turns))
+        for one in plain
+    ]  # fmt: skip
+    talk, without = converse(model, build("full"), judged), converse(model, build("full"), plain)
+    assert answers(talk) == answers(without) and without.replies[0].log_prob == [None, None]
+    last = talk.replies[-1]
+    whole = Session(model, build("full"), SETTINGS, len(plain), capacity=ROOM)
+    whole.feed([[token for piece in one.pieces for token in piece] for one in plain])
+    expected = [row.mean() for row in whole.score([one.judged[last.turn] for one in judged])]
+    np.testing.assert_allclose(last.log_prob, expected, atol=1e-4)
+    assert all(value < 0 for value in expected)
