@@ -52,7 +52,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {  # name -> section -> field -
     "lookahead_128": {"method": {"global_retention": {"lookahead": 128}}},
     "reservoir": {"method": {"global_retention": {"sampler": "reservoir"}}},
 }
-SHORT = {name: key for name, key in base.SHORT.items() if key != "eval.methods"} | {
+SHORT = {name: key for name, key in base.SHORT.items() if key not in ("eval.methods", "eval.show_examples")} | {
     "variants": "ablation.variants", "gates": "ablation.gates", "steps": "train.steps", "row": "data.row",
     "learning_rate": "train.learning_rate",
 }  # fmt: skip
@@ -73,7 +73,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.dev.every = 0  # steps; 0: no small evaluations on the way
 
     # evaluation
-    del config.eval.methods  # the one that is trained
+    del config.eval.methods, config.eval.show_examples  # the one that is trained; all of them
     for name in METHODS:
         del config.method[name].gates  # those that are trained
     config.eval.tasks = ("niah_single_2", "niah_multikey_1", "niah_multivalue")

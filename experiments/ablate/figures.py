@@ -36,7 +36,7 @@ def write(
         (f"kept-{length}.png", "entries by layer and head", figures.kept(results, length, summaries(results, length))),
         (
             f"kinds-{length}.png",
-            "kinds of tokens, and in how many slots (layer, kv head) they are held",
+            "kinds of tokens held after the context",
             _kinds(held) if held else None,
         ),
     ]
@@ -95,7 +95,7 @@ def _kinds(rows: Sequence[Row]) -> Figure:
         image = _map(axis, values, names, columns)
         axis.set_title(f"budget {budget}", fontsize=9)
     bar = figure.colorbar(image, ax=figure.axes, aspect=30, pad=0.02)
-    bar.set_label("held in slots, per cent", fontsize=8)
+    bar.set_label("slots that hold it, per cent", fontsize=8)
     bar.ax.tick_params(labelsize=7)
     return figure
 
