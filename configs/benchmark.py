@@ -16,7 +16,7 @@ from ml_collections import config_dict
 from configs import base
 
 OPTIONS = (
-    "parts", "against", "budget", "equal", "unequal", "repeats", "seed", "lengths", "chunks", "batches",
+    "parts", "against", "budget", "equal", "unequal", "systems", "repeats", "seed", "lengths", "chunks", "batches",
     "decode_steps", "evict_every", "task", "cell_length", "cell_prompts", "cell_batch", "cell_repeats",
 )  # fmt: skip
 SHORT = {name: f"bench.{name}" for name in OPTIONS} | {
@@ -35,7 +35,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.model.dtype = "float32"  # of both sides of every comparison
 
     config.bench = config_dict.ConfigDict()
-    config.bench.parts = ("prefill", "decode", "layout", "memory", "cell")
+    config.bench.parts = ("prefill", "decode", "layout", "memory", "systems", "cell")
     config.bench.against = ("transformers", "kvpress")  # compared with where they are installed; empty: with neither
     config.bench.budget = 256  # kept entries per layer and kv head
     config.bench.equal = "streaming_llm"  # a method whose heads all hold the budget
@@ -58,6 +58,10 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     # memory: nothing runs, compiled programs tell
     config.bench.memory_prompts = (1024, 32768)  # tokens of a padded prompt, streaming
     config.bench.memory_full = (1024, 4096, 8192)  # the same for the full cache
+
+    # systems: what every method costs beside the model
+    config.bench.systems = ("all",)  # methods
+    config.bench.method_at_most = 0.15  # share of a chunk that we allow a method
 
     # cell: one RULER cell from prompts to answers
     config.bench.task = "niah_single_2"

@@ -17,7 +17,7 @@ from typing import Any
 from ml_collections import config_dict
 
 from experiments import models
-from experiments.bench import cell, layout, memory, report, shared, speed, theirs, timing
+from experiments.bench import cell, layout, memory, report, shared, speed, systems, theirs, timing
 from experiments.bench.shared import Bench
 from experiments.bench.timing import Measure
 from experiments.plan import ConfigError
@@ -25,7 +25,7 @@ from nexus import methods, record
 from nexus.models.load import Model
 from nexus.tasks import catalog
 
-PARTS = ("prefill", "decode", "layout", "memory", "cell")
+PARTS = ("prefill", "decode", "layout", "memory", "systems", "cell")
 Key = tuple[str, str]  # part, case
 Row = dict[str, Any]
 
@@ -39,6 +39,12 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
         bench[name] = _pieces(bench[name])
         for item in bench[name]:
             _one_of(f"bench.{name}", item, known)
+    able = [name for name in methods.names() if not methods.build(name, budget=int(bench.budget)).full]
+    bench.systems = tuple(able) if _pieces(bench.systems) == ("all",) else _pieces(bench.systems)
+    for name in bench.systems:
+        _one_of("bench.systems", name, tuple(able))
+    if not 0 < bench.method_at_most < 1:
+        raise ValueError(f"bench.method_at_most={bench.method_at_most} must be a share between 0 and 1")
     lists: tuple[str, ...] = ("lengths", "chunks", "batches", "spread", "memory_prompts", "memory_full")
     for name in lists:
         bench[name] = tuple(_number(f"bench.{name}", text) for text in _pieces(bench[name]))
@@ -97,6 +103,8 @@ def cases(bench: config_dict.FrozenConfigDict) -> dict[Key, Callable[[Bench], Me
         found["layout", f"decode, batch {batch}"] = functools.partial(layout.decode_step, batch=batch)
     found["memory", "peak of prefill"] = memory.peak
     found["memory", "keys and values"] = memory.keys_and_values
+    for name in bench.systems:
+        found["systems", name] = functools.partial(systems.cost, name=name)
     found["cell", f"{bench.task}, {bench.cell_length} tokens, {bench.cell_prompts} prompts"] = cell.cell
     return {key: build for key, build in found.items() if key[0] in bench.parts}
 

@@ -23,9 +23,9 @@ SMALL = (
 )
 CASES = [
     ("prefill", "256 tokens"), ("decode", "batch 1"), ("layout", "chunk of 32, batch 1"), ("layout", "decode, batch 1"),
-    ("memory", "peak of prefill"), ("memory", "keys and values"),
+    ("memory", "peak of prefill"), ("memory", "keys and values"), ("systems", "keydiff"), ("systems", "judgeq"),
 ]  # fmt: skip
-MOST = ",parts=prefill+decode+layout+memory,unequal=knorm"
+MOST = ",parts=prefill+decode+layout+memory+systems,unequal=knorm,systems=keydiff+judgeq"
 
 
 def config(options=""):
@@ -55,7 +55,8 @@ def test_every_case_leaves_one_row_with_samples_and_where_they_were_made(folder)
     found = rows(folder)
     assert list(found) == CASES
     for row in found.values():
-        assert {len(samples) for samples in row["samples"].values()} == {1 if row["part"] == "memory" else 2}
+        if row["case"] != "judgeq":  # has no soft tokens for this model
+            assert {len(samples) for samples in row["samples"].values()} == {1 if row["part"] == "memory" else 2}
         assert all(value > 0 for samples in row["samples"].values() for value in samples)
         assert row["environment"]["cpus"] and row["environment"]["machine"] and row["environment"]["git_commit"]
         assert row["environment"]["versions"]["jax"]
@@ -63,6 +64,17 @@ def test_every_case_leaves_one_row_with_samples_and_where_they_were_made(folder)
     assert {"full", "streaming_llm, chunk 32", "knorm global, chunk 32"} <= set(prefill["samples"])
     assert {"equal heads", "unequal heads"} == set(found["layout", "decode, batch 1"]["samples"])
     assert {"full", "streaming_llm", "knorm", "knorm global"} <= set(found["decode", "batch 1"]["samples"])
+
+
+def test_a_method_costs_more_than_nothing_and_one_without_its_parts_says_so(folder):
+    """Score and selection hidden in a step that is not timed would look free."""
+    found = rows(folder)
+    cost = found["systems", "keydiff"]
+    assert cost["ratios"][0]["at_most"] == round(1 / 0.85, 3) and cost["ratios"][0]["median"] > 0.5
+    peaks = cost["facts"]["peak bytes of the program"]
+    assert set(peaks) == {"with the method", "the model alone"} and min(peaks.values()) > 0
+    assert "train_judgeq" in found["systems", "judgeq"]["missing"]["with the method"]
+    assert "keydiff" in (folder / "report.md").read_text()
 
 
 def test_the_cache_is_full_when_decoding_is_timed(folder):
