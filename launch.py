@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> None:
     workdir = Path(_WORKDIR.value or default_workdir(config_flags.get_config_filename(flags.FLAGS["config"]), resolved))
     print(f"run folder {workdir}", flush=True)
     try:
-        record.open_workdir(workdir, resolved.to_dict())
+        record.check_workdir(workdir, resolved.to_dict())
     except REFUSED as error:
         refuse(message(error))
     try:

@@ -20,7 +20,7 @@ from typing import Any
 import jax
 from ml_collections import config_dict
 
-from experiments import models, plan, report, rows
+from experiments import models, plan, report, rows, unchanged
 from experiments.plan import Cell
 from experiments.progress import Progress
 from nexus import answers, generate, record
@@ -70,6 +70,7 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     tasks = sorted(config.eval.tasks, key=lambda name: not catalog.task_named(name).files)  # what may lack a file first
     wanted = itertools.product(tasks, config.eval.lengths)
     examples = {(task, length): _examples(config, model, task, length) for task, length in wanted}
+    unchanged.check(record.read_rows(workdir / "predictions.jsonl"), examples, unchanged.weights_hash(model), workdir)
     record.open_workdir(workdir, config.to_dict())  # only now: a refused model or length claims no folder
     left_out = [name for name in config.eval.methods if name not in {cell.method for cell in cells}]
     environment = record.start_process(workdir, left_out=left_out)

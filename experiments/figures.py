@@ -21,6 +21,7 @@ COLOURS = (
 )  # fmt: skip
 MARKERS = "osD^vPX"  # 7 markers and 11 colours: 77 methods before a pair comes again
 GREY, DPI = "#333333", 150
+LEAST_WIDTH = 6.6  # inches; a title fits
 
 
 def write(folder: Path, results: Results, length: int, grid: Sequence[Summary]) -> list[tuple[str, str]]:
@@ -74,7 +75,8 @@ def _scores(results: Results, grid: Sequence[Summary], looks: dict[str, tuple[st
     panels = [*tasks, "mean"] if len(tasks) > 1 else tasks
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
-    figure, axes = _figure(columns, rows, 3.6 * columns + 0.4, 2.7 * rows + 1.1)
+    width = max(3.6 * columns + 0.4, LEAST_WIDTH)
+    figure, axes = _figure(columns, rows, width, 2.7 * rows + 1.1)
     for axis, panel in zip(axes, panels, strict=False):
         _score_panel(axis, panel, grid, looks)
     for axis in axes[len(panels) :]:
@@ -89,7 +91,7 @@ def _scores(results: Results, grid: Sequence[Summary], looks: dict[str, tuple[st
         list(handles.values()),
         list(handles),
         loc="outside lower center",
-        ncols=min(5, len(handles)),
+        ncols=max(1, min(5, len(handles), int(width / (0.075 * max(map(len, handles), default=1) + 0.6)))),
         fontsize=8,
         frameon=False,
     )
@@ -156,7 +158,7 @@ def kept(results: Results, length: int, grid: Sequence[Summary]) -> Figure | Non
         return None
     columns = min(8, len({row.method for row in grid} - {FULL}))
     rows = math.ceil(len(maps) / columns)
-    figure, axes = _figure(columns, rows, max(1.45 * columns + 1.0, 5.0), 2.9 * rows + 0.7)
+    figure, axes = _figure(columns, rows, max(1.45 * columns + 1.0, LEAST_WIDTH), 2.9 * rows + 0.7)
     top = max(1.5, *(float(values.max()) for values in maps.values()))
     for i, (axis, (label, values)) in enumerate(zip(axes, maps.items(), strict=False)):
         image = axis.imshow(values, aspect="auto", cmap="viridis", vmin=0, vmax=top, interpolation="nearest")

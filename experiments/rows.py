@@ -7,12 +7,14 @@ Batches are timed as a whole; an example gets its share.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any
 
 import numpy as np
 from ml_collections import config_dict
 
+from experiments import unchanged
 from experiments.plan import Cell
 from nexus import metrics, record
 from nexus.answers import Answers
@@ -34,6 +36,7 @@ def shared_fields(config: config_dict.FrozenConfigDict, model: Model, git_commit
         "tail": ev.tail,
         "seed": ev.seed,
         "tokenizer_hash": model.tokenizer.fingerprint,
+        "weights_hash": unchanged.weights_hash(model),
         "config_hash": record.config_hash(config.to_dict()),
         "git_commit": git_commit,
     }
@@ -46,6 +49,7 @@ def prediction_row(
     share, kept = 1 / len(answers.tokens), np.asarray(answers.kept[i])  # kept [L,K]
     return {
         "sample_id": example.sample_id,
+        "sample_hash": unchanged.sample_hash(example),
         "task": cell.task,
         "length": cell.length,
         "method": cell.method,
@@ -143,6 +147,8 @@ def metrics_row(cell: Cell, rows: list[Row], num_tasks: tuple[int, int]) -> Row:
         "variant": first["variant"],
         "template_hash": first["template_hash"],
         "tokenizer_hash": first["tokenizer_hash"],
+        "weights_hash": first["weights_hash"],
+        "data_hash": hashlib.sha256("".join(row["sample_hash"] for row in rows).encode()).hexdigest()[:12],
         "num_tasks": num_tasks[0],
         "num_tasks_published": num_tasks[1],
         "seed": first["seed"],

@@ -47,8 +47,10 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     mesh = _mesh(config)
     model = models.load(config, data__row=config.data.row)
     model = dataclasses.replace(model, params=processes.spread(mesh, model.params))
-    started = time.monotonic()
-    environment = record.start_process(workdir) if processes.first() else None
+    started, environment = time.monotonic(), None
+    if processes.first():
+        record.open_workdir(workdir, config.to_dict())  # only now: a refused model claims no folder
+        environment = record.start_process(workdir)
     data = rows.source(settings.mix(config), model.tokenizer, config.data.rows)
     optimizer, rate = make_optimizer(config)
     state = first_state(config, model, optimizer, mesh)

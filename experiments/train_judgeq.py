@@ -61,6 +61,7 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     """Answers what is not answered yet, trains what is missing, and writes judgeq.safetensors."""
     config = resolve(config)
     model = models.load(config, data__length=config.data.length + config.data.response)
+    record.open_workdir(workdir, config.to_dict())  # only now: a refused model claims no folder
     started, environment = time.monotonic(), record.start_process(workdir)
     checkpoints = Checkpoints(workdir / "checkpoints")
     try:

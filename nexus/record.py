@@ -111,6 +111,8 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str =
 def check_workdir(workdir: Path, config: Mapping[str, Any]) -> None:
     """Raises ValueError with the differing fields if the folder was made with another config; writes nothing."""
     path = workdir / "config.json"
+    if workdir.exists() and not workdir.is_dir():
+        raise ValueError(f"--workdir={workdir} is a file, not a folder")
     differing = differing_keys(read_json(path), plain(config)) if path.exists() else []
     if differing:
         raise ValueError(

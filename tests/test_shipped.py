@@ -23,7 +23,7 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_a_name_is_looked_up_for_the_model():
     """Numbers of another model are not near enough; the message says how to get one's own."""
-    with pytest.raises(ValueError, match="probes='mine' is no file.*model 'test' .shipped: .*global_retention-smollm2"):
+    with pytest.raises(ValueError, match="probes='mine' is no file.*model 'test' .for others: none"):
         shipped.find("probes", "mine", tiny.CFG, "configs/train_judgeq.py")
 
 

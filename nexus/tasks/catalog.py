@@ -15,6 +15,7 @@ from nexus.tasks import (
     haystacks,
     heldout,
     longbench,
+    longbench_files,
     longbench_like,
     needle_map,
     prepare,
@@ -159,7 +160,7 @@ def _longbench(name: str, bucket: str = "") -> Task:
         suite="longbench_e" if bucket else "longbench",
         max_new_tokens=longbench.TASKS[name].max_new_tokens,
         load=load,
-        files=f"{file} (LongBench's records)",
+        files=f"{file} ({longbench_files.LAYOUT})",
         hub=longbench.HUB,
         file=file,
     )

@@ -5,6 +5,8 @@ Files are read as they are: JSON lines, a JSON list, or parquet as the hub keeps
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,13 +28,26 @@ def locate(data_dir: str | Path, name: str, layout: str, *, repo: str, hub_file:
             raise ValueError(f"no file {path}; expected {layout}")
         return path
     try:
-        return Path(huggingface_hub.hf_hub_download(repo, hub_file, repo_type="dataset"))
+        with _quiet():
+            return Path(huggingface_hub.hf_hub_download(repo, hub_file, repo_type="dataset"))
     except (OSError, ValueError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(
             f"{hub_file} of the data set {repo} could not be had from the hub ({reason}). Without access to it set "
             f"eval.data_dir to a folder that holds {name}: {layout}"
         ) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps the library's lines about every further try off the screen: the error says what matters."""
+    log = logging.getLogger("huggingface_hub")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def records(path: Path, layout: str) -> Iterator[tuple[Record, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import types
 import zlib
 
@@ -177,6 +179,32 @@ def test_a_killed_run_continues_and_ends_like_an_uninterrupted_one(tmp_path, mon
     assert shown[0] == shown[1] and len(shown[0]) == 2 * 3
     runs = record.read_json(tmp_path / "killed" / "env.json")["runs"]
     assert [entry["wall_s"] is None for entry in runs] == [True, False]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_ten_kills_at_random_moments_leave_the_same_rows(tmp_path, monkeypatch, seed):
+    """Before, inside or after any line of any file; every other kill tears the line it meets."""
+    FakeModel(monkeypatch)
+    expected = run(tmp_path / "whole")
+    rng, append, folder = random.Random(seed), record.append_rows, tmp_path / "killed"
+    for number in range(10):
+        left = [rng.randrange(1, 8)]
+
+        def killed(path, rows, left=left, torn=number % 2):
+            left[0] -= 1
+            if left[0] > 0:
+                return append(path, rows)
+            if torn:
+                append(path, rows)
+                path.write_bytes(path.read_bytes()[: -rng.randrange(2, 40)])
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(record, "append_rows", killed)
+        with contextlib.suppress(KeyboardInterrupt):  # the last kills may find nothing left to write
+            run(folder)
+    monkeypatch.setattr(record, "append_rows", append)
+    found = run(folder)
+    assert [_untimed(rows) for rows in found] == [_untimed(rows) for rows in expected]
 
 
 def test_a_line_torn_by_the_kill_is_answered_again(tmp_path, monkeypatch):
