@@ -16,7 +16,9 @@ from typing import Any
 from experiments.summary import FULL, CellKey, Results, Row, key, load
 
 Sample = tuple[Any, ...]
-SETTING = ("model", "dtype", "protocol", "question_mode", "tail", "seed", "tokenizer_hash")  # of every row
+SETTING = (  # of every row
+    "model", "dtype", "protocol", "question_mode", "tail", "seed", "tokenizer_hash", "weights_hash",
+)  # fmt: skip
 LIMITS = ("num_examples", "limit", "max_new_tokens")  # of config.eval
 CACHE = ("chunk", "evict_every", "num_sinks", "recent", "min_per_head")
 

@@ -14,7 +14,8 @@ from nexus.tasks.example import Example
 
 FIELDS = {
     "model": "fake", "dtype": "float32", "protocol": "streaming", "question_mode": "query_agnostic", "tail": "counted",
-    "seed": 0, "tokenizer_hash": "f" * 64, "config_hash": "0123456789ab", "git_commit": "c" * 40,
+    "seed": 0, "tokenizer_hash": "f" * 64, "weights_hash": "ef" * 6, "config_hash": "0123456789ab",
+    "git_commit": "c" * 40,
 }  # fmt: skip
 ENV = {
     "started": "2000-01-01T00:00:00+00:00", "git_commit": "c" * 40, "python": "3.11.0", "platform": "fake", "cpus": 2,
