@@ -28,7 +28,8 @@ def find(option: str, given: str, model: ModelConfig, train: str) -> str:
         return given
     path = FOLDER / f"{given}-{model.name}.safetensors"
     if not path.is_file():
-        known = ", ".join(sorted(file.stem for file in FOLDER.glob(f"{given}-*.safetensors"))) or "none"
+        stems = sorted(file.stem for file in FOLDER.glob("*.safetensors"))
+        known = ", ".join(stem for stem in stems if stem.startswith(f"{given}-")) or "none"
         raise ValueError(
             f"{option}={given!r} is no file, and nothing of this name is shipped for model {model.name!r} (for others: "
             f"{known}); train with launch.py --config={train}:model=..."
