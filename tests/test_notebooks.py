@@ -33,7 +33,7 @@ os.environ["NEXUS_CACHE"], rows.BLOCK, texts.factbook = {cache!r}, 4, lambda: PR
 SAYS = {  # what the run must have come to
     "quickstart": ("full:", "streaming_llm:", "% of the full cache's bytes"),
     "needle_map": ("needle_map_50", "report:", "hidden:", "streaming_llm, score", "% of the text's entries"),
-    "train_gates": ("3 of 3 steps", "report:", "global_retention:", "of 100"),
+    "train_gates": ("0 of 3 steps are done", "report:", "global_retention:", "of 100"),
     "your_own_scorer": ("'weight': 1.0", "6 of 6 heads hold the same positions", "unusual, global:"),
 }
 by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
