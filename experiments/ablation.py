@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from ml_collections import config_dict
 
-from experiments import evaluate, models, plan, train
+from experiments import evaluate, folder, models, plan, train
 from experiments.ablate import report, variants
 from experiments.ablate.variants import FULL, Variant
 from experiments.plan import ConfigError
@@ -60,8 +60,8 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     print("\n".join(_plan(this)), flush=True)
     model = models.load(config, eval__lengths=max(config.eval.lengths), data__row=config.data.row)
     otherwise = {variant.name: _otherwise(variant, model) for variant in this.found}
+    folder.claim(workdir, config, model)  # only now: a refused model or gate file claims no folder
     del model  # every part loads its own
-    record.open_workdir(workdir, config.to_dict())  # only now: a refused model or gate file claims no folder
     environment = record.start_process(workdir)
 
     # --- the full cache: which tasks are worth comparing on ----------------------------------------------------------
@@ -77,15 +77,14 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
         where = f"[{number} of {len(this.found)}] {variant.name}"
         if not variant.given and not _finished(this.training(variant)):
             print(f"{where}: trains {variant.training.train.steps} steps{left}", flush=True)
-            record.open_workdir(this.training(variant), variant.training.to_dict())
             train.run(_thawed(variant.training), this.training(variant))
             if not _finished(this.training(variant)):
                 print(f"{where}: the training was stopped; the same command goes on", flush=True)
                 return
         print(f"{where}: evaluates {variant.method}", flush=True)
-        folder = Path("evaluations") / variant.name
-        _evaluate(workdir / folder, variants.evaluation(config, variant, this.gates(variant), tasks))
-        record.append_rows(lines, [_line(this, variant, folder, otherwise[variant.name])])
+        evaluation = Path("evaluations") / variant.name
+        _evaluate(workdir / evaluation, variants.evaluation(config, variant, this.gates(variant), tasks))
+        record.append_rows(lines, [_line(this, variant, evaluation, otherwise[variant.name])])
         told = report.write(workdir)
     record.finish_process(workdir, environment, time.monotonic() - started)
     print(told or report.write(workdir), flush=True)

@@ -10,13 +10,13 @@ import functools
 import importlib.metadata
 import platform
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ml_collections import config_dict
 
-from experiments import models
+from experiments import folder, models, values
 from experiments.bench import cell, layout, memory, report, shared, speed, systems, theirs, timing
 from experiments.bench.shared import Bench
 from experiments.bench.timing import Measure
@@ -36,25 +36,25 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     config = config_dict.ConfigDict(config.to_dict(), convert_dict=True)
     bench = config.bench
     for name, known in (("parts", PARTS), ("against", tuple(theirs.PACKAGES))):
-        bench[name] = _pieces(bench[name])
+        bench[name] = values.pieces(bench[name])
         for item in bench[name]:
-            _one_of(f"bench.{name}", item, known)
+            values.one_of(f"bench.{name}", item, known)
     able = [name for name in methods.names() if not methods.build(name, budget=int(bench.budget)).full]
-    bench.systems = tuple(able) if _pieces(bench.systems) == ("all",) else _pieces(bench.systems)
+    bench.systems = tuple(able) if values.pieces(bench.systems) == ("all",) else values.pieces(bench.systems)
     for name in bench.systems:
-        _one_of("bench.systems", name, tuple(able))
+        values.one_of("bench.systems", name, tuple(able))
     if not 0 < bench.method_at_most < 1:
         raise ValueError(f"bench.method_at_most={bench.method_at_most} must be a share between 0 and 1")
     lists: tuple[str, ...] = ("lengths", "chunks", "batches", "spread", "memory_prompts", "memory_full")
     for name in lists:
-        bench[name] = tuple(_number(f"bench.{name}", text) for text in _pieces(bench[name]))
+        bench[name] = tuple(_number(f"bench.{name}", text) for text in values.pieces(bench[name]))
         if not bench[name]:
             raise ValueError(f"bench.{name} is empty")
     for name in ("budget", "repeats", "decode_steps", "evict_every", "cell_length", "cell_prompts", "cell_batch",
                  "cell_repeats"):  # fmt: skip
         _number(f"bench.{name}", bench[name])
-    _one_of("model.dtype", config.model.dtype, ("float32", "bfloat16"))
-    _one_of("bench.task", bench.task, tuple(catalog.TASKS))
+    values.one_of("model.dtype", config.model.dtype, ("float32", "bfloat16"))
+    values.one_of("bench.task", bench.task, tuple(catalog.TASKS))
     if not bench.parts:
         raise ValueError(f"bench.parts is empty; allowed: {', '.join(PARTS)}")
     if len(bench.spread) != 2 or not bench.spread[0] < bench.budget < bench.spread[1]:
@@ -69,11 +69,6 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     return config_dict.FrozenConfigDict(config)
 
 
-def _pieces(value: Iterable[Any]) -> tuple[str, ...]:
-    items = [value] if isinstance(value, str) else list(value)
-    return tuple(piece.strip() for item in items for piece in str(item).split(",") if piece.strip())
-
-
 def _number(name: str, value: Any) -> int:
     try:
         number = int(value)
@@ -82,11 +77,6 @@ def _number(name: str, value: Any) -> int:
     if number < 1:
         raise ValueError(f"{name}={number} is out of range: at least 1")
     return number
-
-
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(known)}")
 
 
 # --- run --------------------------------------------------------------------------------------------------------------
@@ -114,7 +104,7 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     config = resolve(config)
     record.check_workdir(workdir, config.to_dict())
     model = _load(config)
-    record.open_workdir(workdir, config.to_dict())  # only now: a refused model claims no folder
+    folder.claim(workdir, config, model)  # only now: a refused model claims no folder
     results = workdir / "results.jsonl"
     why_not = {name: theirs.why_not(name, config.bench.against, model.config) for name in theirs.PACKAGES}
     for name, why in why_not.items():

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import config_dict
 
-from experiments import calibration_text, models, retrieval
+from experiments import calibration_text, folder, models, retrieval
 from experiments.plan import ConfigError
 from nexus import methods, record
 from nexus.generate import Session, Settings
@@ -65,7 +65,7 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
         raise ConfigError(
             f"calibrate.heads={c.heads} is more than the {model.config.num_heads} query heads of the model"
         )
-    record.open_workdir(workdir, config.to_dict())
+    folder.claim(workdir, config, model)
     runner = Runner(config, model, workdir / "trials.jsonl")
     scored = [row for row in runner.rows(heads_trials(config)) if row["counts"]]
     if not scored:

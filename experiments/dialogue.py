@@ -19,7 +19,8 @@ from typing import Any
 import jax
 from ml_collections import config_dict
 
-from experiments import models, plan, rows
+from experiments import folder, models, plan, rows
+from experiments.folder import Folder
 from experiments.plan import ConfigError
 from experiments.progress import Progress
 from experiments.talks import report, settings, turns
@@ -36,21 +37,14 @@ resolve = settings.resolve
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(Folder):
     """What every cell of a run shares."""
 
     config: config_dict.FrozenConfigDict
-    workdir: Path
     model: Model
     settings: generate.Settings
     scripts: dict[Task, list[Script]]
     fields: Row  # the same in every row
-
-    def rows(self, name: str) -> list[Row]:
-        return record.read_rows(self.workdir / f"{name}.jsonl")
-
-    def append(self, name: str, new: list[Row]) -> None:
-        record.append_rows(self.workdir / f"{name}.jsonl", new)
 
 
 def run(config: config_dict.ConfigDict, workdir: Path) -> None:
@@ -66,7 +60,11 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     able = set(models.runnable(config, model, plan.cells(config), every))
     cells = [cell for cell in settings.cells(config) if cell.base in able]
     scripts = _scripts(config, model, cells)
-    record.open_workdir(workdir, config.to_dict())  # only now: a refused model or file claims no folder
+    data = {
+        f"{task} at {length} tokens ({mode})": folder.text_hash(found)
+        for (mode, length, task), found in scripts.items()
+    }
+    folder.claim(workdir, config, model, data)  # only now: a refused model or file claims no folder
     left_out = [name for name in config.eval.methods if name not in {cell.base.method for cell in cells}]
     environment = record.start_process(workdir, left_out=left_out)
     fields = rows.shared_fields(config, model, environment["git_commit"])

@@ -17,14 +17,15 @@ import jax
 import jax.numpy as jnp
 from ml_collections import config_dict
 
-from experiments import models, plan, rows
+from experiments import essay_pieces, folder, models, plan, rows, values
 from experiments.dilute import cells, decay, needle, report, theory
+from experiments.folder import Folder
 from experiments.plan import Cell, ConfigError
 from experiments.progress import time_left
 from nexus import record
 from nexus.models.load import Model
 from nexus.scorers import Retention
-from nexus.tasks import catalog, haystacks
+from nexus.tasks import catalog
 from nexus.tasks.example import Example
 
 PARTS = ("theory", "model", "decay")
@@ -33,7 +34,6 @@ LISTS = {"margins": float, "noises": float, "distractors": int, "separations": f
 ONLY = {"question_mode": "query_agnostic", "tail": "counted", "batch_size": 1, "full_floor": 0.0, "show_examples": 0,
         "ruler_source": "generated"}  # fmt: skip
 NEEDLES = "niah_"  # tasks whose useful entries are known: one sentence each
-WORDS = 2  # read per token that is wanted: surely enough
 Row = dict[str, Any]
 Examples = dict[tuple[str, int], list[Example]]  # (task, length)
 
@@ -43,7 +43,7 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     """The config with typed lists. Raises ValueError or KeyError for anything that cannot run; nothing is loaded."""
     config = config_dict.ConfigDict(plan.resolve(config).to_dict(), convert_dict=True)
     d, ev = config.dilution, config.eval
-    d.parts = _pieces(d.parts)
+    d.parts = values.pieces(d.parts)
     for part in d.parts:
         if part not in PARTS:
             raise ValueError(f"dilution.parts={part!r} is not known; allowed: {', '.join(PARTS)}")
@@ -73,14 +73,9 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     return resolved
 
 
-def _pieces(value: Any) -> tuple[str, ...]:
-    items = [value] if isinstance(value, str) else list(value)
-    return tuple(piece.strip() for item in items for piece in str(item).split(",") if piece.strip())
-
-
 def _numbers(name: str, value: Any, kind: Callable[[str], Any]) -> tuple[Any, ...]:
     try:
-        found = tuple(kind(piece) for piece in _pieces(value))
+        found = tuple(kind(piece) for piece in values.pieces(value))
     except ValueError:
         raise ValueError(f"dilution.{name} takes numbers; got {value!r}") from None
     if not found or len(set(found)) < len(found):
@@ -90,30 +85,26 @@ def _numbers(name: str, value: Any, kind: Callable[[str], Any]) -> tuple[Any, ..
 
 # --- run --------------------------------------------------------------------------------------------------------------
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(Folder):
     """What the parts of a run share."""
 
     config: config_dict.FrozenConfigDict
-    workdir: Path
     fields: Row  # the same in every row
-
-    def rows(self, name: str) -> list[Row]:
-        return record.read_rows(self.workdir / f"{name}.jsonl")
-
-    def append(self, name: str, new: list[Row]) -> None:
-        record.append_rows(self.workdir / f"{name}.jsonl", new)
 
 
 def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     """Does what the folder still lacks, then writes the report."""
     started, config = time.monotonic(), resolve(config)
+    d = config.dilution
     record.check_workdir(workdir, config.to_dict())
     left = missing(config, workdir)
     model = _load(config) if {"model", "decay"} & left else None
     examples = _examples(config, model) if model and "model" in left else {}
-    texts = _texts(config, model) if model and "decay" in left else []
+    texts = (
+        essay_pieces.pieces(model.tokenizer, "dilution", d.texts, d.text_length) if model and "decay" in left else []
+    )
     gates = _gates(config, model) if model and texts else None
-    record.open_workdir(workdir, config.to_dict())  # only now: a refused model or sample claims no folder
+    folder.claim(workdir, config, model)  # only now: a refused model or sample claims no folder
     environment = record.start_process(workdir)
     commit = environment["git_commit"]
     own = {"seed": config.eval.seed, "config_hash": record.config_hash(config.to_dict()), "git_commit": commit}
@@ -255,15 +246,6 @@ def _examples(config: config_dict.FrozenConfigDict, model: Model) -> Examples:
             except ValueError as error:
                 raise ConfigError(f"task {task} at length {length}: {error}") from error
     return found
-
-
-def _texts(config: config_dict.FrozenConfigDict, model: Model) -> list[list[int]]:
-    """Successive pieces of the essays, each of `text_length` tokens."""
-    count, length = config.dilution.texts, config.dilution.text_length
-    ids = model.tokenizer.encode(" ".join(haystacks.package_essays().first_words(WORDS * length * count)))
-    if len(ids) < count * length:
-        raise ConfigError(f"dilution.texts={count}: the essays give {len(ids)} of {count * length} tokens")
-    return [ids[i * length : (i + 1) * length] for i in range(count)]
 
 
 def _gates(config: config_dict.FrozenConfigDict, model: Model) -> Any:

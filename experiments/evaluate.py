@@ -20,14 +20,15 @@ from typing import Any
 import jax
 from ml_collections import config_dict
 
-from experiments import models, plan, report, rows, unchanged
+from experiments import folder, models, plan, report, rows
+from experiments.folder import Folder
 from experiments.plan import Cell
 from experiments.progress import Progress
 from nexus import answers, generate, record
 from nexus.models.load import Model
 from nexus.models.tokenizer import Tokenizer
 from nexus.tasks import catalog
-from nexus.tasks.example import Example
+from nexus.tasks.example import Example, data_hash
 
 Row = dict[str, Any]
 
@@ -38,21 +39,14 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(Folder):
     """What every cell of a run shares."""
 
     config: config_dict.FrozenConfigDict
-    workdir: Path
     model: Model
     settings: generate.Settings
     fields: Row  # the same in every row
     shown: set[tuple[tuple[int, str, int, str], int]]  # (cell, index) of the rows of tokens.jsonl that exist
-
-    def rows(self, name: str) -> list[Row]:
-        return record.read_rows(self.workdir / f"{name}.jsonl")
-
-    def append(self, name: str, new: list[Row]) -> None:
-        record.append_rows(self.workdir / f"{name}.jsonl", new)
 
 
 def run(config: config_dict.ConfigDict, workdir: Path) -> None:
@@ -70,8 +64,10 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     tasks = sorted(config.eval.tasks, key=lambda name: not catalog.task_named(name).files)  # what may lack a file first
     wanted = itertools.product(tasks, config.eval.lengths)
     examples = {(task, length): _examples(config, model, task, length) for task, length in wanted}
-    unchanged.check(record.read_rows(workdir / "predictions.jsonl"), examples, unchanged.weights_hash(model), workdir)
-    record.open_workdir(workdir, config.to_dict())  # only now: a refused model or length claims no folder
+    data = {
+        f"{task} at {length} tokens": data_hash(found)[: folder.DIGITS] for (task, length), found in examples.items()
+    }
+    folder.claim(workdir, config, model, data)  # only now: a refused model or length claims no folder
     left_out = [name for name in config.eval.methods if name not in {cell.method for cell in cells}]
     environment = record.start_process(workdir, left_out=left_out)
     fields = rows.shared_fields(config, model, environment["git_commit"])
@@ -115,7 +111,8 @@ def _fill(this: Run, cell: Cell, examples: list[Example], found: dict[int, Row],
             found = found | {row["index"]: row for row in new}
         progress.advance(len(batch))
     ordered = [found[example.index] for example in examples]
-    row = rows.metrics_row(cell, ordered, plan.suite_counts(this.config, cell.task))
+    data = data_hash(examples)[: folder.DIGITS]
+    row = rows.metrics_row(cell, ordered, plan.suite_counts(this.config, cell.task), data)
     this.append("kept", [rows.kept_row(cell, ordered)])
     this.append("metrics", [row])
     progress.row(row)

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from ml_collections import config_dict
 
-from experiments import models, plan, reading
+from experiments import folder, models, perplexity_report, plan
 from experiments.plan import Cell, ConfigError
 from experiments.progress import time_left
 from experiments.rows import shared_fields
@@ -71,7 +71,7 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     model = models.load(config, eval__lengths=ev.lengths[0])
     cells = models.runnable(config, model, plan.cells(config), every)
     found = documents(model.tokenizer, ev.data_dir, ev.lengths[0], plan.num_examples(ev))
-    record.open_workdir(workdir, config.to_dict())  # only now: a refused model claims no folder
+    folder.claim(workdir, config, model, {"the texts": folder.text_hash(found)})  # only now: see there
     environment = record.start_process(workdir)
     fields = shared_fields(config, model, environment["git_commit"])
     done = {_key(row) for row in record.read_rows(results)}
@@ -90,7 +90,7 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
         left = time_left(began, number, len(todo) - number)
         print(f"{cell.method} @ {cell.budget}: {here:.2f} on {len(new)} documents, {left} left", flush=True)
     record.finish_process(workdir, environment, time.monotonic() - started)
-    print(reading.write(workdir), flush=True)
+    print(perplexity_report.write(workdir), flush=True)
 
 
 def documents(tokenizer: Tokenizer, folder: str, length: int, count: int) -> list[Document]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ml_collections import config_dict
 
+from experiments import values
 from nexus import generate, methods
 from nexus.tasks import catalog
 
@@ -56,13 +57,13 @@ def resolve(
     """
     config = config_dict.ConfigDict(config.to_dict(), convert_dict=True)
     ev = config.eval
-    ev.lengths = _list("eval.lengths", ev.lengths, int, low=1)
-    ev.budgets = _list("eval.budgets", ev.budgets, int, low=0)
-    ev.ratios = _list("eval.ratios", ev.ratios, float, low=0.0, high=1.0)
+    ev.lengths = values.numbers("eval.lengths", ev.lengths, int, low=1)
+    ev.budgets = values.numbers("eval.budgets", ev.budgets, int, low=0)
+    ev.ratios = values.numbers("eval.ratios", ev.ratios, float, low=0.0, high=1.0)
     if 0.0 in ev.ratios:
         raise ValueError("eval.ratios=0 keeps nothing: a ratio lies above 0 and up to 1")
     ev.tasks = tasks(ev)
-    ev.methods = _names("eval.methods", ev.methods, methods.names())
+    ev.methods = values.names("eval.methods", ev.methods, methods.names())
     for name, low, high in (
         ("num_examples", 1, None),
         ("limit", 0, None),
@@ -72,9 +73,9 @@ def resolve(
         ("max_new_tokens", 0, None),
         ("full_floor", 0.0, 100.0),
     ):
-        _within(f"eval.{name}", ev[name], low, high)
-    _one_of("eval.question_mode", ev.question_mode, QUESTION_MODES)
-    _one_of("model.dtype", config.model.dtype, ("", "float32", "bfloat16"))
+        values.within(f"eval.{name}", ev[name], low, high)
+    values.one_of("eval.question_mode", ev.question_mode, QUESTION_MODES)
+    values.one_of("model.dtype", config.model.dtype, ("", "float32", "bfloat16"))
     if not config.model.name:
         raise ValueError("model.name is empty: give a preset, a path or a hub name")
     _check_grid(ev)
@@ -87,26 +88,27 @@ def resolve(
 
 def asks_for_all(config: config_dict.ConfigDict) -> bool:
     """Whether the methods are "all", rather than named one by one."""
-    return _pieces(config.eval.methods) == ["all"]
+    return values.pieces(config.eval.methods) == ("all",)
 
 
 def _check_grid(ev: config_dict.ConfigDict) -> None:
     if ev.budgets and ev.ratios:
         raise ValueError(
-            f"eval.budgets={_text(ev.budgets)} and eval.ratios={_text(ev.ratios)} exclude each other; "
+            f"eval.budgets={values.text(ev.budgets)} and eval.ratios={values.text(ev.ratios)} exclude each other; "
             "empty one of them, for example --config.eval.ratios="
         )
     if not ev.budgets and not ev.ratios and set(ev.methods) != {FULL}:
         raise ValueError("eval.budgets and eval.ratios are both empty: give one of them, or eval.methods=full alone")
     if ev.full_floor > 0 and FULL not in ev.methods:
         raise ValueError(
-            f"eval.full_floor={ev.full_floor} needs the full cache, and eval.methods={_text(ev.methods)} lacks it: "
-            "add full, or set eval.full_floor=0"
+            f"eval.full_floor={ev.full_floor} needs the full cache, and eval.methods={values.text(ev.methods)} lacks "
+            "it: add full, or set eval.full_floor=0"
         )
     for length in ev.lengths:
         budgets = [budget for budget, _ in _budgets(ev, length)]
         if len(set(budgets)) < len(budgets):
-            raise ValueError(f"eval.ratios={_text(ev.ratios)} give the same budget twice at length {length}: {budgets}")
+            given = values.text(ev.ratios)
+            raise ValueError(f"eval.ratios={given} give the same budget twice at length {length}: {budgets}")
 
 
 def settings(config: config_dict.FrozenConfigDict) -> generate.Settings:
@@ -191,64 +193,14 @@ def describe(config: config_dict.FrozenConfigDict) -> list[str]:
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
-def _list(
-    name: str, value: Iterable[Any], kind: Callable[[str], Any], low: float, high: float | None = None
-) -> tuple[Any, ...]:
-    """Items of a list that was written as a tuple, as text with commas, or as a tuple of such texts."""
-    found = []
-    for text in _pieces(value):
-        try:
-            found.append(kind(text))
-        except ValueError:
-            raise ValueError(f"{name} takes numbers ({kind.__name__}); got {text!r}") from None
-        _within(name, found[-1], low, high)
-    return _unique(name, found)
-
-
-def _names(name: str, value: Iterable[Any], known: Sequence[str]) -> tuple[str, ...]:
-    found = _pieces(value)
-    if found == ["all"]:
-        return tuple(known)
-    for item in found:
-        _one_of(name, item, known)
-    if not found:
-        raise ValueError(f"{name} is empty; allowed: {', '.join(known)}, or all")
-    return _unique(name, found)
-
-
 def _tasks(value: Iterable[Any]) -> tuple[str, ...]:
     """Task names; the name of a set stands for its tasks, "all" for every task that needs no files."""
     found: list[str] = []
-    for item in _pieces(value):
+    for item in values.pieces(value):
         members = [name for name, task in catalog.TASKS.items() if task.suite == item]
         if item == "all":
             members = [name for name, task in catalog.TASKS.items() if not task.files]
         found += members or [item]
     known = [name for name in found if catalog.known(name)]
-    _names("eval.tasks", found, [*catalog.TASKS, *catalog.SUITES, *known])
-    return _unique("eval.tasks", found)
-
-
-def _pieces(value: Iterable[Any]) -> list[str]:
-    items = [value] if isinstance(value, str) else list(value)
-    return [piece.strip() for item in items for piece in str(item).split(",") if piece.strip()]
-
-
-def _unique(name: str, items: list[Any]) -> tuple[Any, ...]:
-    if len(set(items)) < len(items):
-        raise ValueError(f"{name} names something twice: {_text(items)}")
-    return tuple(items)
-
-
-def _one_of(name: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(repr(k) if not k else k for k in known)}")
-
-
-def _within(name: str, value: float, low: float, high: float | None) -> None:
-    if not low <= value <= (math.inf if high is None else high):
-        raise ValueError(f"{name}={value} is out of range: {f'at least {low}' if high is None else f'{low} to {high}'}")
-
-
-def _text(items: Iterable[Any]) -> str:
-    return ",".join(map(str, items))
+    values.names("eval.tasks", found, [*catalog.TASKS, *catalog.SUITES, *known])
+    return values.unique("eval.tasks", found)

@@ -7,14 +7,14 @@ Batches are timed as a whole; an example gets its share.
 
 from __future__ import annotations
 
-import hashlib
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from ml_collections import config_dict
 
-from experiments import unchanged
+from experiments import folder
 from experiments.plan import Cell
 from nexus import metrics, record
 from nexus.answers import Answers
@@ -36,7 +36,7 @@ def shared_fields(config: config_dict.FrozenConfigDict, model: Model, git_commit
         "tail": ev.tail,
         "seed": ev.seed,
         "tokenizer_hash": model.tokenizer.fingerprint,
-        "weights_hash": unchanged.weights_hash(model),
+        "weights_hash": folder.weights_hash(model),
         "config_hash": record.config_hash(config.to_dict()),
         "git_commit": git_commit,
     }
@@ -49,7 +49,6 @@ def prediction_row(
     share, kept = 1 / len(answers.tokens), np.asarray(answers.kept[i])  # kept [L,K]
     return {
         "sample_id": example.sample_id,
-        "sample_hash": unchanged.sample_hash(example),
         "task": cell.task,
         "length": cell.length,
         "method": cell.method,
@@ -104,10 +103,10 @@ def tokens_row(cell: Cell, example: Example, pieces: list[str], shares: np.ndarr
     }
 
 
-def metrics_row(cell: Cell, rows: list[Row], num_tasks: tuple[int, int]) -> Row:
+def metrics_row(cell: Cell, rows: list[Row], num_tasks: tuple[int, int], data_hash: str) -> Row:
     """Row of a cell from the rows of its examples. Fractions 0-1, score and its 95 % interval 0-100.
 
-    num_tasks: `plan.suite_counts` of the cell's task.
+    num_tasks: `plan.suite_counts` of the cell's task. data_hash: of its examples.
     """
     scores = [row["score"] for row in rows]
     interval = metrics.mean_interval(scores)
@@ -128,8 +127,8 @@ def metrics_row(cell: Cell, rows: list[Row], num_tasks: tuple[int, int]) -> Row:
         "num_examples": len(rows),
         "score": round(float(np.mean(scores)), 2),
         "score_unit": "percent",
-        "score_low": _limit(interval.low),
-        "score_high": _limit(interval.high),
+        "score_low": limit(interval.low),
+        "score_high": limit(interval.high),
         **{name: round(float(np.mean([row[name] for row in rows])), 2) for name in BESIDE if name in first},
         "nulls": sum(row["is_null"] for row in rows),
         "truncated_share": round(float(np.mean([row["truncated"] for row in rows])), 4),
@@ -141,14 +140,14 @@ def metrics_row(cell: Cell, rows: list[Row], num_tasks: tuple[int, int]) -> Row:
         "kv_bytes_allocated": max(row["kv_bytes_allocated"] for row in rows),
         "kv_bytes_live": round(float(np.mean([row["kv_bytes_live"] for row in rows]))),
         "peak_bytes": max(row["peak_bytes"] for row in rows),
-        "prefill_tokens_per_s": _rate(rows, "prefill"),
-        "decode_tokens_per_s": _rate(rows, "decode"),
+        "prefill_tokens_per_s": rate(rows, "prefill"),
+        "decode_tokens_per_s": rate(rows, "decode"),
         "compile_s": round(sum(row["compile_s"] for row in rows), 3),
         "variant": first["variant"],
         "template_hash": first["template_hash"],
         "tokenizer_hash": first["tokenizer_hash"],
         "weights_hash": first["weights_hash"],
-        "data_hash": hashlib.sha256("".join(row["sample_hash"] for row in rows).encode()).hexdigest()[:12],
+        "data_hash": data_hash,
         "num_tasks": num_tasks[0],
         "num_tasks_published": num_tasks[1],
         "seed": first["seed"],
@@ -169,12 +168,12 @@ def kept_row(cell: Cell, rows: list[Row]) -> Row:
     }
 
 
-def _limit(value: float) -> float | None:
+def limit(value: float) -> float | None:
     """A confidence limit; None where a single example leaves it unknown."""
     return None if math.isnan(value) else round(value, 2)
 
 
-def _rate(rows: list[Row], phase: str) -> float | None:
+def rate(rows: Sequence[Row], phase: str) -> float | None:
     """Tokens per second, None where nothing was timed."""
     seconds = sum(row[f"{phase}_s"] for row in rows)
     return round(sum(row[f"{phase}_tokens"] for row in rows) / seconds, 2) if seconds > 0 else None

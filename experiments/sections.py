@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments import boards, figures, joined, needle_maps
+from experiments import boards, figures, joined, needle_maps, provenance
 from experiments.boards import Board
 from experiments.summary import AT_START, FULL, Results, Summary, summaries, tasks_above_floor
 
@@ -76,7 +76,7 @@ def build(runs: Sequence[Results], out: Path) -> list[Section]:
                 maps=maps,
                 parts=parts,
                 pictures=pictures,
-                origin=_origin(results),
+                origin=provenance.lines(results.env["runs"], results.rows),
             )  # fmt: skip
         )
     return found
@@ -182,20 +182,3 @@ def _notes(results: Results, length: int, grid: Sequence[Summary]) -> list[str]:
     cut = {r["task"]: r["cut_share"] for r in results.rows if r["length"] == length and r.get("cut_share")}
     notes += [f"{task}: {share:.0%} of the prompts lost their middle to fit the length." for task, share in cut.items()]
     return notes
-
-
-def _origin(results: Results) -> list[str]:
-    lines = []
-    for entry in results.env["runs"]:
-        wall = "did not finish" if entry["wall_s"] is None else f"{entry['wall_s']:.0f} s"
-        versions = ", ".join(f"{name} {version}" for name, version in entry["versions"].items())
-        lines.append(
-            f"{entry['run']}, {entry['started']}: {wall}; {entry['device']}, {entry['cpus']} CPU cores, "
-            f"Python {entry['python']}; commit `{entry['git_commit']}`; {versions}"
-        )
-    wordings = {row["task"]: row["template_hash"] for row in results.rows}
-    lines.append(
-        f"tokenizer `{results.rows[0]['tokenizer_hash'][:12]}`; wording of the tasks: "
-        + ", ".join(f"{task} `{value[:8]}`" for task, value in wordings.items())
-    )
-    return lines

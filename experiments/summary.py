@@ -2,7 +2,7 @@
 
 The mean over tasks weighs tasks alike. Its interval and the paired difference to the full cache resample examples: the
 scores at one index are averaged over the tasks first (tasks are independent, so this is their joint resampling). Tasks
-with different numbers of examples have no common indices, and their mean has no interval.
+with different numbers of examples have no common indices: each is resampled by itself.
 """
 
 from __future__ import annotations

@@ -15,21 +15,17 @@ from typing import Any
 import numpy as np
 from ml_collections import config_dict
 
-from experiments import models
+from experiments import essay_pieces, folder, models, values
 from experiments.lifetimes import report, simulation, streams
 from experiments.lifetimes.simulation import Setting
-from experiments.plan import ConfigError
 from nexus import methods, record
-from nexus.models.load import Model
 from nexus.samplers import Reservoir, Sampler, Top
-from nexus.tasks import haystacks
 
 PARTS = ("simulation", "model")
 METHOD = "nexus_sampling"
 COUNTS = (
     "draws", "ages", "kept", "arrivals", "cohorts", "repeats", "length", "budget", "chunk", "texts", "rows",
 )  # fmt: skip
-WORDS = 2  # read per token that is wanted: surely enough
 Key = tuple[str, str, float]  # part, sampler, power
 Row = dict[str, Any]
 
@@ -39,13 +35,13 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     """The config with typed lists. Raises ValueError or KeyError for anything that cannot run; nothing is loaded."""
     config = config_dict.ConfigDict(config.to_dict(), convert_dict=True)
     s = config.survival
-    s.parts = _pieces(s.parts)
+    s.parts = values.pieces(s.parts)
     for part in s.parts:
         if part not in PARTS:
             raise ValueError(f"survival.parts={part!r} is not known; allowed: {', '.join(PARTS)}")
     if not s.parts:
         raise ValueError(f"survival.parts is empty; allowed: {', '.join(PARTS)}")
-    s.powers = tuple(_number("powers", power, float) for power in _pieces(s.powers))
+    s.powers = tuple(_number("powers", power, float) for power in values.pieces(s.powers))
     for name in COUNTS:
         if _number(name, s[name], int) < 1:
             raise ValueError(f"survival.{name}={s[name]} is out of range: at least 1")
@@ -64,11 +60,6 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     for sampler in samplers(s):
         method(s, sampler)
     return config_dict.FrozenConfigDict(config)
-
-
-def _pieces(value: Any) -> tuple[str, ...]:
-    items = [value] if isinstance(value, str) else list(value)
-    return tuple(piece.strip() for item in items for piece in str(item).split(",") if piece.strip())
 
 
 def _number(name: str, value: Any, kind: type) -> Any:
@@ -103,8 +94,8 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     left = [(part, sampler) for part, sampler in wanted if (part, sampler.name, _power(sampler)) not in done]
     needed = any(part == "model" for part, _ in left)
     model = models.load(config, survival__length=s.length) if needed else None
-    texts = _texts(config, model) if model else []
-    record.open_workdir(workdir, config.to_dict())  # only now: a refused model claims no folder
+    texts = essay_pieces.pieces(model.tokenizer, "survival", s.texts, s.length) if model else []
+    folder.claim(workdir, config, model)  # only now: a refused model claims no folder
     environment = record.start_process(workdir)
     for number, (part, sampler) in enumerate(left, len(wanted) - len(left) + 1):
         name = f"reservoir, power {sampler.power:g}" if isinstance(sampler, Reservoir) else sampler.name
@@ -145,15 +136,3 @@ def _rows(part: str, sampler: Sampler, curves: dict[str, np.ndarray], seconds: f
             "group": group, "units": n, "survival": units.mean(axis=0).round(6).tolist(),
             "error": error.round(6).tolist(), "wall_s": round(seconds, 1),
         }  # fmt: skip
-
-
-# --- model and texts --------------------------------------------------------------------------------------------------
-def _texts(config: config_dict.FrozenConfigDict, model: Model) -> list[list[int]]:
-    """Successive pieces of the essays, each of `length` tokens."""
-    s = config.survival
-    words = haystacks.package_essays().first_words(WORDS * s.length * s.texts)
-    ids = model.tokenizer.encode(" ".join(words))
-    pieces = [ids[i * s.length : (i + 1) * s.length] for i in range(s.texts)]
-    if len(pieces[-1]) < s.length:
-        raise ConfigError(f"survival.texts={s.texts}: the essays give {len(ids)} of {s.texts * s.length} tokens")
-    return pieces

@@ -21,7 +21,7 @@ import optax
 from jax.sharding import Mesh
 from ml_collections import config_dict
 
-from experiments import models
+from experiments import folder, models
 from experiments.plan import ConfigError
 from experiments.training import dev, processes, report, settings
 from experiments.training.progress import Steps
@@ -46,11 +46,11 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     processes.start(config.mesh.distributed)
     mesh = _mesh(config)
     model = models.load(config, data__row=config.data.row)
-    model = dataclasses.replace(model, params=processes.spread(mesh, model.params))
     started, environment = time.monotonic(), None
     if processes.first():
-        record.open_workdir(workdir, config.to_dict())  # only now: a refused model claims no folder
+        folder.claim(workdir, config, model)  # only now: a refused model claims no folder
         environment = record.start_process(workdir)
+    model = dataclasses.replace(model, params=processes.spread(mesh, model.params))
     data = rows.source(settings.mix(config), model.tokenizer, config.data.rows)
     optimizer, rate = make_optimizer(config)
     state = first_state(config, model, optimizer, mesh)

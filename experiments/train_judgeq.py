@@ -16,7 +16,7 @@ import numpy as np
 import optax
 from ml_collections import config_dict
 
-from experiments import models
+from experiments import folder, models
 from experiments.plan import ConfigError
 from experiments.progress import time_left
 from experiments.training.resume import resume
@@ -61,7 +61,7 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     """Answers what is not answered yet, trains what is missing, and writes judgeq.safetensors."""
     config = resolve(config)
     model = models.load(config, data__length=config.data.length + config.data.response)
-    record.open_workdir(workdir, config.to_dict())  # only now: a refused model claims no folder
+    folder.claim(workdir, config, model)  # only now: a refused model claims no folder
     started, environment = time.monotonic(), record.start_process(workdir)
     checkpoints = Checkpoints(workdir / "checkpoints")
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ml_collections import config_dict
 
-from experiments import plan
+from experiments import plan, values
 from experiments.training import settings
 from nexus import record
 
@@ -38,7 +38,7 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     """The config with typed lists, base first. Raises ValueError or KeyError, see `of`."""
     config = config_dict.ConfigDict(config.to_dict(), convert_dict=True)
     config.ablation.variants = _chosen(config)
-    config.ablation.gates = settings.pieces(config.ablation.gates)
+    config.ablation.gates = values.pieces(config.ablation.gates)
     full = evaluation_of_full(config)
     for name in ("tasks", "lengths", "ratios", "budgets"):
         config.eval[name] = full.eval[name]
@@ -99,7 +99,7 @@ def _chosen(config: config_dict.ConfigDict) -> tuple[str, ...]:
     for reserved in (BASE, FULL):
         if reserved in config.variant:
             raise ValueError(f"a variant cannot be called {reserved!r}")
-    named = settings.pieces(config.ablation.variants)
+    named = values.pieces(config.ablation.variants)
     for name in named:
         if name not in known:
             raise ValueError(f"ablation.variants={name!r} is not known; allowed: {', '.join(known)}")

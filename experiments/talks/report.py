@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments import provenance
 from experiments.boards import table
 from experiments.talks import figures
 from experiments.talks.figures import Panel, label
@@ -68,7 +69,8 @@ def write(workdir: Path) -> str:
             name = f"dialogue-{length}.png"
             figures.write(workdir / "figures" / name, found.config, f"{found.rows[0]['model']}, length {length}", shown)
             sections.append(f"![score against turn and distance, length {length}](figures/{name})")
-    sections.append(_provenance(found))
+    origin = [f"- {line}" for line in provenance.lines(found.env["runs"], found.rows)]
+    sections += ["## Where the numbers were made", "\n".join(origin)]
     record.write_text(workdir / "report.md", "\n\n".join(filter(None, sections)) + "\n")
     return "\n".join([*filter(None, printed), f"report: {workdir / 'report.md'}"])
 
@@ -181,23 +183,6 @@ def _missing(panel: Panel) -> str:
     notes = [f"{missing} of {full['num_answers']} answers have no rule here: missing, not 0."] if missing else []
     notes += [f"Contexts were cut in the middle to fit: up to {cut:.0%} of one is gone."] if cut else []
     return "\n".join(f"- note: {note}" for note in notes)
-
-
-def _provenance(found: Run) -> str:
-    lines = ["## Where the numbers were made", ""]
-    for run in found.env["runs"]:
-        wall = "did not finish" if run["wall_s"] is None else f"{run['wall_s']:.0f} s"
-        versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
-        lines.append(
-            f"- {run['started']}: {wall}; {run['device']}, {run['cpus']} CPU cores, Python {run['python']}; "
-            f"commit `{run['git_commit']}`; {versions}"
-        )
-    hashes = {row["task"]: row["template_hash"] for row in found.rows}
-    lines.append(
-        f"- tokenizer `{found.rows[0]['tokenizer_hash'][:12]}`; wording of the tasks: "
-        + ", ".join(f"{task} `{value[:8]}`" for task, value in hashes.items())
-    )
-    return "\n".join(lines)
 
 
 def _code(names: Sequence[str]) -> str:

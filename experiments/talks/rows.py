@@ -7,12 +7,12 @@ are no independent samples. Batches are timed as a whole; an answer gets its sha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from experiments.rows import limit, rate
 from experiments.talks.settings import Cell
 from experiments.talks.turns import Talk
 from nexus import metrics
@@ -104,8 +104,8 @@ def metrics_row(cell: Cell, rows: Sequence[Row]) -> Row:
         "kept_fraction_max": round(float(np.max(held)), 4),
         "kv_bytes_allocated": max(row["kv_bytes_allocated"] for row in rows),
         "peak_bytes": max(row["peak_bytes"] for row in rows),
-        "prefill_tokens_per_s": _rate(rows, "prefill"),
-        "decode_tokens_per_s": _rate(rows, "decode"),
+        "prefill_tokens_per_s": rate(rows, "prefill"),
+        "decode_tokens_per_s": rate(rows, "decode"),
         "compile_s": round(sum(row["compile_s"] for row in rows), 3),
         **{name: first[name] for name in ("variant", "template_hash", "tokenizer_hash", "seed", "config_hash")},
         "git_commit": "+".join(sorted({row["git_commit"] for row in rows})),
@@ -140,11 +140,4 @@ def _interval(rows: Sequence[Row], measure: str | None) -> Row:
     if not by_conversation:
         return {"score": None, "score_low": None, "score_high": None}
     found = metrics.mean_interval([float(np.mean(values)) for values in by_conversation.values()])
-    known = lambda value: None if math.isnan(value) else round(value, 2)  # noqa: E731
-    return {"score": round(found.mean, 2), "score_low": known(found.low), "score_high": known(found.high)}
-
-
-def _rate(rows: Sequence[Row], phase: str) -> float | None:
-    """Tokens per second, None where nothing was timed."""
-    seconds = sum(row[f"{phase}_s"] for row in rows)
-    return round(sum(row[f"{phase}_tokens"] for row in rows) / seconds, 2) if seconds > 0 else None
+    return {"score": round(found.mean, 2), "score_low": limit(found.low), "score_high": limit(found.high)}

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import Any
 
 from ml_collections import config_dict
 
-from experiments import plan
+from experiments import plan, values
 from nexus.tasks.dialogue import catalog, made
 from nexus.tasks.dialogue.schema import Turn
 from nexus.tasks.dialogue.script import HISTORIES, MODES
@@ -40,7 +38,7 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     """The config with typed lists. Raises ValueError or KeyError for anything that cannot run."""
     resolved = config_dict.ConfigDict(plan.resolve(config, _tasks).to_dict(), convert_dict=True)
     d, ev = resolved.dialogue, resolved.eval
-    d.modes = _names("dialogue.modes", d.modes, MODES)
+    d.modes = values.names("dialogue.modes", d.modes, MODES)
     if d.history not in HISTORIES:
         raise ValueError(f"dialogue.history={d.history!r} is not known; allowed: {', '.join(HISTORIES)}")
     if d.questions < 1:
@@ -90,22 +88,7 @@ def describe(config: config_dict.FrozenConfigDict) -> list[str]:
 
 def _tasks(ev: config_dict.ConfigDict) -> tuple[str, ...]:
     """Dialogue tasks; "all" is every one that needs no files."""
-    names = _pieces(ev.tasks)
-    found = _names("eval.tasks", tuple(made.ROWS) if names == ["all"] else names, tuple(catalog.TASKS))
+    names = values.pieces(ev.tasks)
+    found = values.names("eval.tasks", tuple(made.ROWS) if names == ("all",) else names, tuple(catalog.TASKS))
     catalog.check(found, ev.data_dir)
     return found
-
-
-def _names(name: str, value: Any, known: Iterable[str]) -> tuple[str, ...]:
-    found = _pieces(value)
-    for item in found:
-        if item not in known:
-            raise ValueError(f"{name}={item!r} is not known; allowed: {', '.join(known)}")
-    if not found or len(set(found)) < len(found):
-        raise ValueError(f"{name}={','.join(found)!r}: give each of {', '.join(known)} at most once, and at least one")
-    return tuple(found)
-
-
-def _pieces(value: Any) -> list[str]:
-    items = [value] if isinstance(value, str) else list(value)
-    return [piece.strip() for item in items for piece in str(item).split(",") if piece.strip()]

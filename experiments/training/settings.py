@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from ml_collections import config_dict
 
+from experiments import values
 from nexus import methods
 from nexus.gates import GateConfig
 from nexus.tasks import catalog
@@ -21,8 +21,8 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     """The config with typed lists. Raises ValueError or KeyError for anything that cannot run."""
     config = config_dict.ConfigDict(config.to_dict(), convert_dict=True)
     train, dev = config.train, config.dev
-    config.data.mix, config.dev.tasks = pieces(config.data.mix), pieces(dev.tasks)
-    config.data.shares = tuple(_number("data.shares", text, float) for text in pieces(config.data.shares))
+    config.data.mix, config.dev.tasks = values.pieces(config.data.mix), values.pieces(dev.tasks)
+    config.data.shares = tuple(_number("data.shares", text, float) for text in values.pieces(config.data.shares))
     if train.method not in SHARING:
         raise ValueError(f"train.method={train.method!r} is not known; allowed: {', '.join(SHARING)}")
     if config.model.dtype not in ("", "float32", "bfloat16"):
@@ -72,12 +72,6 @@ def mix(config: config_dict.FrozenConfigDict) -> Mix:
             raise ValueError(f"data.mix takes kind=share; got {piece!r}")
         kinds.append((kind, _number(f"data.mix {kind}", share, float)))
     return Mix(kinds=tuple(kinds), row=config.data.row, seed=config.train.seed, shares=config.data.shares)
-
-
-def pieces(value: Iterable[Any]) -> tuple[str, ...]:
-    """Items of a tuple, or of texts with commas."""
-    items = [value] if isinstance(value, str) else list(value)
-    return tuple(piece.strip() for item in items for piece in str(item).split(",") if piece.strip())
 
 
 def _number(name: str, text: str, kind: Any) -> Any:

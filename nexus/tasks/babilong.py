@@ -16,9 +16,9 @@ from pathlib import Path
 from nexus import fetch
 from nexus.tasks import babi, sources
 from nexus.tasks.babi import Frame
-from nexus.tasks.dialogue.reading import field
 from nexus.tasks.example import Example
 from nexus.tasks.fit import Tokenizer
+from nexus.tasks.reading import field
 
 REPO = "RMT-team/babilong"
 LAYOUT = "BABILong's JSON: a list of objects with input, question, target"

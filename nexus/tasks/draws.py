@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -42,6 +42,11 @@ def distinct(make: Callable[[], str], count: int, taken: Collection[str] = ()) -
             seen.add(new)
             out.append(new)
     return out
+
+
+def one(rng: np.random.Generator, items: Sequence[str]) -> str:
+    """One of the items, each as likely."""
+    return items[int(rng.integers(len(items)))]
 
 
 def _generator(*names: object) -> np.random.Generator:

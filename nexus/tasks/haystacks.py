@@ -28,7 +28,7 @@ NOISE = (
     "Here we go.",
     "There and back again.",
 )
-_SENTENCE_END = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
+SENTENCE_END = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
 
 
 def noise_lines(num_sentences: int) -> list[str]:
@@ -63,7 +63,7 @@ class EssayText:
         text = " ".join(" ".join(texts).split())
         if not text:
             raise ValueError("essay text is empty: expected at least one word")
-        sentences = tuple(tuple(sentence.split(" ")) for sentence in _SENTENCE_END.split(text))
+        sentences = tuple(tuple(sentence.split(" ")) for sentence in SENTENCE_END.split(text))
         ends, total = [], 0
         for sentence in sentences:
             total += len(sentence)

@@ -7,8 +7,6 @@ prefix are other sentences about another subject, written for this check and use
 
 from __future__ import annotations
 
-import functools
-
 from nexus.tasks import ruler_niah
 from nexus.tasks.generated import Generated
 from nexus.tasks.ruler_niah import Needles
@@ -25,16 +23,7 @@ WORDING = dict(
 
 def _task(name: str, **counts: int) -> Generated:
     needles = Needles(haystack="essay", key_kind="word", value_kind="number", **counts)
-    return Generated(
-        name=name,
-        variant=VARIANT,
-        version=VERSION,
-        max_new_tokens=128,
-        metric="all",
-        wording=WORDING,
-        planner=functools.partial(ruler_niah.plan, needles, wording=WORDING),
-        uses_essays=True,
-    )
+    return ruler_niah.task(name, needles, VARIANT, VERSION, WORDING)
 
 
 _ROWS = (

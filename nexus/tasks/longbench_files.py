@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nexus import longbench_rules
 from nexus.tasks import sources
-from nexus.tasks.dialogue.reading import Record, content, field, json_lines
+from nexus.tasks.reading import Record, content, field, json_lines
 
 HUB, ARCHIVE = "THUDM/LongBench", "data.zip"
 FIELDS: dict[str, type | tuple[type, ...]] = {

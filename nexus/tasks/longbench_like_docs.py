@@ -6,12 +6,11 @@ filled; the last paragraph may stop short.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from nexus.tasks import haystacks
+from nexus.tasks import draws, haystacks
 from nexus.tasks.fit import Context, Parts, Plan
 from nexus.tasks.qa_world import ASK_TWICE, Pair, World
 
@@ -62,7 +61,6 @@ RETRIEVAL = dict(
     document="Paragraph {number}: {text}",
     about="Here we read of {name}, from {town}, {article} {occupation} who owned {an_instrument}.",
 )
-_SENTENCE_END = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -72,7 +70,7 @@ def doc_qa(where: Context) -> Plan:
     kinds = [sorted(DEEDS)[i] for i in rng.permutation(len(DEEDS))]
     names = [world.pair(0).person[part] for part in ("name", "spouse")]
     names += [world.pair(0).place["founder"], world.pair(1).person["spouse"]]
-    things = [_one(rng, THINGS[kind]) for kind in kinds]
+    things = [draws.one(rng, THINGS[kind]) for kind in kinds]
     begins = [DEEDS[kind][0].format(name=name) for kind, name in zip(kinds, names, strict=True)]
     deeds = tuple(f"{begin} {thing}." for begin, thing in zip(begins, things, strict=True))
     depths, asked = np.sort(rng.random(len(deeds))), int(rng.integers(len(deeds)))
@@ -96,7 +94,7 @@ def doc_qa(where: Context) -> Plan:
 def docs_qa(where: Context) -> Plan:
     """Numbered passages in drawn order; one tells where somebody worked, another one about that place."""
     rng, world = where.draws.sample("question"), World(where.draws.sample("world"))
-    kind = _one(rng, sorted(ASK_TWICE))
+    kind = draws.one(rng, sorted(ASK_TWICE))
     asked = world.pair(0)
 
     def build(n: int) -> Parts:
@@ -188,7 +186,7 @@ def _about(pair: Callable[[int], Pair], places: bool) -> Iterator[str]:
 
 
 def _sentences(text: str) -> list[str]:
-    return _SENTENCE_END.split(text)
+    return haystacks.SENTENCE_END.split(text)
 
 
 def _shuffled(where: Context, texts: list[str]) -> list[str]:
@@ -197,10 +195,6 @@ def _shuffled(where: Context, texts: list[str]) -> list[str]:
 
 def _numbered(form: str, texts: list[str]) -> str:
     return "\n\n".join(form.format(number=i, text=text) for i, text in enumerate(texts, 1))
-
-
-def _one(rng: np.random.Generator, items: Sequence[str]) -> str:
-    return items[int(rng.integers(len(items)))]
 
 
 def _article(word: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
-from nexus.tasks import haystacks
+from nexus.tasks import draws, haystacks
 from nexus.tasks.fit import Context, Parts, Plan
 
 FEW_SHOT = dict(
@@ -107,14 +107,14 @@ def code(where: Context) -> Plan:
     """Functions that return a word stand at drawn depths between others; a test of one of them is to be ended."""
     rng = where.draws.sample("functions")
     names = _names(rng)
-    settings = [{"name": next(names), "value": _one(rng, VALUES)} for _ in range(SETTINGS)]
+    settings = [{"name": next(names), "value": draws.one(rng, VALUES)} for _ in range(SETTINGS)]
     written = tuple(CODE["function"].format(**setting) for setting in settings)
     asked, depths = settings[rng.integers(SETTINGS)], np.sort(rng.random(SETTINGS))
     others: list[str] = []
 
     def first(n: int) -> list[str]:
         while len(others) < n:
-            words = {"verb": _one(rng, VERBS), "call": _one(rng, CALLS), "number": rng.integers(2, 100)}
+            words = {"verb": draws.one(rng, VERBS), "call": draws.one(rng, CALLS), "number": rng.integers(2, 100)}
             others.append(CODE["other"].format(name=next(names), **words))
         return others[:n]
 
@@ -135,7 +135,7 @@ def code(where: Context) -> Plan:
 
 
 def _sentence(rng: np.random.Generator, topic: str, other_than: str = "") -> str:
-    while (text := f"{' '.join(_one(rng, part) for part in TOPICS[topic])}.") == other_than:
+    while (text := f"{' '.join(draws.one(rng, part) for part in TOPICS[topic])}.") == other_than:
         pass
     return text
 
@@ -144,8 +144,4 @@ def _names(rng: np.random.Generator) -> Iterator[str]:
     """Names of functions, none twice: each noun with a drawn kind, and numbered once all nouns are used."""
     for turn in itertools.count(1):
         for i in rng.permutation(len(NOUNS)):
-            yield f"{NOUNS[i]}_{_one(rng, KINDS)}{'' if turn == 1 else f'_{turn}'}"
-
-
-def _one(rng: np.random.Generator, items: Sequence[str]) -> str:
-    return items[int(rng.integers(len(items)))]
+            yield f"{NOUNS[i]}_{draws.one(rng, KINDS)}{'' if turn == 1 else f'_{turn}'}"

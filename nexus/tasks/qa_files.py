@@ -17,9 +17,9 @@ import numpy as np
 
 from nexus import fetch
 from nexus.tasks import ruler, ruler_qa, sources
-from nexus.tasks.dialogue.reading import content, field, parsed
 from nexus.tasks.fit import Context, Plan
 from nexus.tasks.generated import Generated
+from nexus.tasks.reading import content, field, parsed
 from nexus.tasks.ruler_qa import Case
 
 Squad = Iterator[tuple[str, str, str, list[str]]]  # article, paragraph, question ("" for none), answers

@@ -7,7 +7,6 @@ with published ones digit by digit, so the variant is called `ruler-nexus`. What
 
 from __future__ import annotations
 
-import functools
 from types import ModuleType
 
 from nexus.tasks import ruler_cwe, ruler_fwe, ruler_niah, ruler_vt
@@ -19,16 +18,7 @@ VARIANT, VERSION = "ruler-nexus", "1.0.0"
 
 def _niah(name: str, haystack: str, key_kind: str, value_kind: str, **counts: int) -> Generated:
     needles = Needles(haystack=haystack, key_kind=key_kind, value_kind=value_kind, **counts)
-    return Generated(
-        name=name,
-        variant=VARIANT,
-        version=VERSION,
-        max_new_tokens=128,
-        metric="all",
-        wording=ruler_niah.WORDING,
-        planner=functools.partial(ruler_niah.plan, needles),
-        uses_essays=haystack == "essay",
-    )
+    return ruler_niah.task(name, needles, VARIANT, VERSION)
 
 
 def _other(name: str, max_new_tokens: int, module: ModuleType) -> Generated:

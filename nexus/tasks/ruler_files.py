@@ -8,11 +8,10 @@ needle tasks it is overwritten by a character position; the line number counts.
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
-from nexus.tasks import ruler
+from nexus.tasks import reading, ruler
 from nexus.tasks.example import Example
 
 VARIANT = "ruler-nvidia"
@@ -70,12 +69,7 @@ def load(data_dir: str | Path, task: str, length: int, n: int | None = None) -> 
 
 
 def _row(line: str, length: int, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{where}: not JSON ({error})") from error
-    if not isinstance(row, dict):
-        raise ValueError(f"{where}: expected a JSON object, got {type(row).__name__}")
+    row = reading.parsed(line, where, dict)
     for name, kind in FIELDS.items():
         if not isinstance(row.get(name), kind):
             raise ValueError(f"{where}: field {name!r} is {row.get(name)!r}; expected {kind.__name__}")

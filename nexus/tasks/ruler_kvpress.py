@@ -13,9 +13,9 @@ from pathlib import Path
 
 from nexus import fetch
 from nexus.tasks import sources
-from nexus.tasks.dialogue.reading import field
 from nexus.tasks.example import Example
 from nexus.tasks.fit import Tokenizer
+from nexus.tasks.reading import field
 from nexus.tasks.ruler_files import LIMITS
 
 VARIANT, REPO = "ruler-kvpress", "simonjegou/ruler"

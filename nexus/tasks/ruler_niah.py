@@ -15,6 +15,7 @@ import numpy as np
 
 from nexus.tasks import draws, haystacks, words
 from nexus.tasks.fit import Context, Parts, Plan
+from nexus.tasks.generated import Generated
 
 WORDING = dict(
     needle="One of the special magic {kind}s for {key} is: {value}.",
@@ -36,6 +37,20 @@ class Needles:
     keys: int = 1
     values: int = 1
     queries: int = 1
+
+
+def task(name: str, spec: Needles, variant: str, version: str, wording: Mapping[str, str] = WORDING) -> Generated:
+    """A row of a task table: needles of a kind, in some wording, with RULER's limit and metric."""
+    return Generated(
+        name=name,
+        variant=variant,
+        version=version,
+        max_new_tokens=128,
+        metric="all",
+        wording=wording,
+        planner=functools.partial(plan, spec, wording=wording),
+        uses_essays=spec.haystack == "essay",
+    )
 
 
 def needle(kind: str, key: str, value: str, wording: Mapping[str, str] = WORDING) -> str:

@@ -13,8 +13,8 @@ from pathlib import Path
 import huggingface_hub
 from pyarrow import parquet
 
-from nexus.tasks.dialogue import reading
-from nexus.tasks.dialogue.reading import Record
+from nexus.tasks import reading
+from nexus.tasks.reading import Record
 
 
 def locate(data_dir: str | Path, name: str, layout: str, *, repo: str, hub_file: str) -> Path:

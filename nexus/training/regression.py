@@ -25,7 +25,7 @@ from nexus.gates import GateConfig, Gates
 from nexus.models import transformer
 from nexus.models.config import ModelConfig
 from nexus.training.attention import gated_attention, received
-from nexus.training.retention import Batch, Recipe, State
+from nexus.training.retention import Batch, Recipe, State, moved
 
 FLOOR = 8.0  # nats below the average
 LATER = 32  # tokens that must follow for a target to mean something
@@ -73,11 +73,6 @@ def make_step(
     """(params, state, batch) -> (state, numbers), as `retention.make_step`."""
 
     def step(params: Any, state: State, batch: Batch) -> tuple[State, dict[str, jax.Array]]:
-        fn = functools.partial(loss_fn, cfg, shape, recipe, params, batch)
-        grads, numbers = jax.grad(fn, has_aux=True)(state.gates)
-        updates, optimizer_state = optimizer.update(grads, state.optimizer, state.gates)
-        trained: Any = optax.apply_updates(state.gates, updates)
-        numbers["grad_norm"] = jnp.sqrt(sum(jnp.vdot(x, x) for x in jax.tree.leaves(grads)))
-        return State(state.step + 1, trained, optimizer_state, state.rng), numbers
+        return moved(optimizer, state, functools.partial(loss_fn, cfg, shape, recipe, params, batch))
 
     return step

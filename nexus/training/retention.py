@@ -170,10 +170,17 @@ def make_step(
     def step(params: Any, state: State, batch: Batch) -> tuple[State, dict[str, jax.Array]]:
         rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
         fn = functools.partial(loss_fn, cfg, shape, recipe, params, batch, rng)
-        grads, numbers = jax.grad(fn, has_aux=True)(state.gates)
-        updates, optimizer_state = optimizer.update(grads, state.optimizer, state.gates)
-        trained: Any = optax.apply_updates(state.gates, updates)
-        numbers["grad_norm"] = jnp.sqrt(sum(jnp.vdot(x, x) for x in jax.tree.leaves(grads)))
-        return State(state.step + 1, trained, optimizer_state, state.rng), numbers
+        return moved(optimizer, state, fn)
 
     return step
+
+
+def moved(
+    optimizer: optax.GradientTransformation, state: State, loss: Callable[[Gates], tuple[jax.Array, Any]]
+) -> tuple[State, dict[str, jax.Array]]:
+    """The state after a step down the gradient of loss(gates) -> (loss, numbers), and the numbers with its norm."""
+    grads, numbers = jax.grad(loss, has_aux=True)(state.gates)
+    updates, optimizer_state = optimizer.update(grads, state.optimizer, state.gates)
+    trained: Any = optax.apply_updates(state.gates, updates)
+    numbers["grad_norm"] = jnp.sqrt(sum(jnp.vdot(x, x) for x in jax.tree.leaves(grads)))
+    return State(state.step + 1, trained, optimizer_state, state.rng), numbers

@@ -56,7 +56,8 @@ def write(
             record.append_rows(folder / "tokens.jsonl", tokens)
         record.append_rows(folder / "predictions.jsonl", made)
         record.append_rows(folder / "kept.jsonl", [rows.kept_row(cell, made)])
-        record.append_rows(folder / "metrics.jsonl", [rows.metrics_row(cell, made, (len(config.eval.tasks), 13))])
+        row = rows.metrics_row(cell, made, (len(config.eval.tasks), 13), "da" * 6)
+        record.append_rows(folder / "metrics.jsonl", [row])
     return config
 
 

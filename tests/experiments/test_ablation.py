@@ -50,6 +50,7 @@ class Fakes:
         self.calls.append(f"train {workdir.name}")
         if workdir.name in self.stopped:
             return  # without its report
+        workdir.mkdir(parents=True, exist_ok=True)  # as claiming it does
         record.append_rows(workdir / "train.jsonl", [dict.fromkeys((*ablation.LAST, "seconds"), 1.5)] * 4)
         record.write_text(workdir / "report.md", "")
 

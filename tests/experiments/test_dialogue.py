@@ -222,7 +222,7 @@ def test_agreement_is_with_the_full_cache(tmp_path, monkeypatch):
     ("change", "complaint"),
     [
         ("modes=multi", "dialogue.modes='multi' is not known; allowed: multi_turn, multi_request"),
-        ("modes=multi_turn,multi_turn", "at most once"),
+        ("modes=multi_turn,multi_turn", "names something twice"),
         ("history=gold", "dialogue.history='gold' is not known; allowed: golden, own"),
         ("questions=0", "dialogue.questions=0 is out of range"),
         ("tasks=scbench", "eval.tasks='scbench' is not known; allowed: facts_told"),

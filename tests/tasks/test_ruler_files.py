@@ -56,7 +56,7 @@ def test_the_first_rows_are_taken_and_too_few_are_an_error(write):
     ("bad", "message"),
     [
         ("{not json", "not JSON"),
-        ("[1]", "expected a JSON object, got list"),
+        ("[1]", "expected object, got list"),
         ({k: v for k, v in ROW.items() if k != "answer_prefix"}, "field 'answer_prefix' is None; expected str"),
         (ROW | {"outputs": []}, "outputs are"),
         (ROW | {"input": "nothing is asked"}, "no question found"),

@@ -63,8 +63,9 @@ def kept(mesh: jax.sharding.Mesh) -> list[np.ndarray]:
     lengths = jnp.asarray([37, 5, 20, 40, 33, 12, 8, 29])
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, tiny.CFG.vocab_size, (B, 40)), jnp.int32)
     rows = sharding.by_rows(mesh)
-    run = jax.jit(lambda p, b, t, n: decode.prefill(tiny.CFG, method, tiny.CHUNK, True, p, b, t, n)[0])
-    out = run(params, buf, jax.device_put(tokens, rows), jax.device_put(lengths, rows))
+    start = jnp.zeros((B, tiny.CFG.dim), jnp.float32)
+    run = jax.jit(lambda p, b, t, n, h: decode.prefill(tiny.CFG, method, tiny.CHUNK, True, p, b, t, n, h)[0])
+    out = run(params, buf, *(jax.device_put(x, rows) for x in (tokens, lengths, start)))
     return [np.asarray(out.pos), np.asarray(out.start), np.asarray(out.count)]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nexus.tasks.dialogue import reading
+from nexus.tasks import reading
 from nexus.tasks.dialogue.schema import Conversation, Turn, wording_hash
 
 TASK = "longmemeval"

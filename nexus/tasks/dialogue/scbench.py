@@ -13,7 +13,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from nexus.tasks.dialogue import reading
+from nexus.tasks import reading
 from nexus.tasks.dialogue.schema import Conversation, Turn, wording_hash
 
 VARIANT = "scbench-nexus"

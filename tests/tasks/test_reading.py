@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nexus.tasks.dialogue import reading
+from nexus.tasks import reading
 
 
 @pytest.mark.parametrize(
