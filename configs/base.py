@@ -8,6 +8,7 @@ before it; ";" and "+" separate list items as well. None means the method's own 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ from ml_collections import config_dict
 
 from nexus import methods
 
+EMBEDDED = "smollm2-135m-instruct"
+TRAINED = ("global_retention",)  # methods whose gates are shipped, for the embedded model alone
 SHORT = {
     "model": "model.name",
     "dtype": "model.dtype",
@@ -53,7 +56,7 @@ def get_config() -> config_dict.ConfigDict:
     config.experiment = "evaluate"  # a file of experiments/
 
     config.model = config_dict.ConfigDict()
-    config.model.name = "smollm2-135m-instruct"  # embedded model, preset, safetensors folder, GGUF file or hub name
+    config.model.name = EMBEDDED  # embedded model, preset, safetensors folder, GGUF file or hub name
     config.model.dtype = ""  # float32 | bfloat16; empty: the model's own choice for this device
 
     config.eval = config_dict.ConfigDict()
@@ -97,7 +100,8 @@ def with_options(
 ) -> config_dict.ConfigDict:
     """Applies "length=1024,2048,n=3" to `config` and returns it. short: option -> dotted key.
 
-    Naming budgets drops the config's ratios and the other way round. Raises ValueError for an unknown name, a value of
+    Naming budgets drops the config's ratios and the other way round. Another model drops methods with gates of the
+    embedded one, unless methods are named too, and a line says so. Raises ValueError for an unknown name, a value of
     the wrong type, or budgets and ratios together.
     """
     given: dict[str, str] = {}
@@ -112,7 +116,16 @@ def with_options(
         config[section][key] = _value(config[section].get_type(key), path, value)
         if path in ("eval.budgets", "eval.ratios"):
             config.eval["ratios" if key == "budgets" else "budgets"] = ()
+    if "methods" in config.get("eval", {}) and config.model.name != EMBEDDED and "eval.methods" not in given:
+        _without_gates(config)
     return config
+
+
+def _without_gates(config: config_dict.ConfigDict) -> None:
+    dropped = [name for name in config.eval.methods if name in TRAINED]
+    if dropped:
+        config.eval.methods = tuple(name for name in config.eval.methods if name not in TRAINED)
+        print(f"{', '.join(dropped)} is left out: no gates are shipped for {config.model.name}", file=sys.stderr)
 
 
 def _pairs(text: str, short: Mapping[str, str]) -> list[tuple[str, str]]:

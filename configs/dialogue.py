@@ -24,9 +24,6 @@ from ml_collections import config_dict
 
 from configs import base
 
-EMBEDDED = "smollm2-135m-instruct"
-BASELINES = ("full", "streaming_llm", "snapkv", "keydiff")
-TRAINED = ("global_retention",)
 SHORT = base.SHORT | {name: f"dialogue.{name}" for name in ("modes", "history", "questions")}
 
 
@@ -44,7 +41,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.eval.tasks = ("facts_told",)
 
     # methods: the full cache, three baselines, and gates trained for the embedded model
-    config.eval.methods = BASELINES + TRAINED
+    config.eval.methods = ("full", "streaming_llm", "snapkv", "keydiff", "global_retention")
     config.eval.ratios = (0.25,)  # share of the length
 
     # time: conversations share every product; no answer of the look-alikes needs more tokens, rambling is cut short
@@ -52,7 +49,4 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.eval.batch_size = 12
     config.eval.max_new_tokens = 40
 
-    config = base.with_options(config, options, SHORT)
-    if config.model.name != EMBEDDED and config.eval.methods == BASELINES + TRAINED:
-        config.eval.methods = BASELINES  # another model has no shipped gates
-    return config
+    return base.with_options(config, options, SHORT)

@@ -20,9 +20,6 @@ from ml_collections import config_dict
 
 from configs import base
 
-EMBEDDED = "smollm2-135m-instruct"
-BASELINES = ("full", "streaming_llm", "keydiff")
-TRAINED = ("global_retention",)
 OPTIONS = (
     "parts", "useful", "margins", "noises", "distractors", "draws", "kept", "separations", "pilots", "heads",
     "text_length", "texts", "bins", "gates",
@@ -38,7 +35,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.model.dtype = "float32"
     config.eval.tasks = ("niah_single_2", "niah_multikey_1")
     config.eval.lengths = (512, 1024, 2048)
-    config.eval.methods = BASELINES + TRAINED
+    config.eval.methods = ("full", "streaming_llm", "keydiff", "global_retention")
     config.eval.budgets = (128,)  # the same at every length: what grows is the text
     config.eval.num_examples = 6
     config.eval.max_new_tokens = 32
@@ -66,6 +63,6 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.dilution.gates = "global_retention"  # asked about the same tokens; empty: none
 
     config = base.with_options(config, options, SHORT)
-    if config.model.name != EMBEDDED and config.eval.methods == BASELINES + TRAINED:
-        config.eval.methods, config.dilution.gates = BASELINES, ""  # another model has no shipped gates
+    if config.dilution.gates in base.TRAINED and config.model.name != base.EMBEDDED:
+        config.dilution.gates = ""  # none are shipped
     return config

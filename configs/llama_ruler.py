@@ -17,9 +17,7 @@ from ml_collections import config_dict
 
 from configs import base
 
-EMBEDDED = "smollm2-135m-instruct"
 BASELINES = ("full", "streaming_llm", "snapkv", "keydiff", "h2o")
-TRAINED = ("global_retention",)
 
 
 def get_config(options: str = "") -> config_dict.ConfigDict:
@@ -29,14 +27,11 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.eval.tasks = ("niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
 
     # methods: the full cache, four baselines, and gates trained for the embedded model
-    config.eval.methods = BASELINES + TRAINED
+    config.eval.methods = (*BASELINES, "global_retention")
     config.eval.ratios = (0.10, 0.25)  # share of the length
 
     # time: ten examples share every product; these answers need at most 45 tokens of RULER's 128, rambling is cut short
     config.eval.batch_size = 10
     config.eval.max_new_tokens = 48
 
-    config = base.with_options(config, options)
-    if config.model.name != EMBEDDED and config.eval.methods == BASELINES + TRAINED:
-        config.eval.methods = BASELINES  # another model has no shipped gates
-    return config
+    return base.with_options(config, options)

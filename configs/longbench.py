@@ -26,10 +26,6 @@ from ml_collections import config_dict
 
 from configs import base
 
-EMBEDDED = "smollm2-135m-instruct"
-BASELINES = ("full", "streaming_llm", "snapkv", "keydiff")
-TRAINED = ("global_retention",)
-
 
 def get_config(options: str = "") -> config_dict.ConfigDict:
     config = base.get_config()
@@ -38,13 +34,10 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.eval.tasks = ("longbench_like",)
 
     # methods: the full cache, three baselines, and gates trained for the embedded model
-    config.eval.methods = BASELINES + TRAINED
+    config.eval.methods = ("full", "streaming_llm", "snapkv", "keydiff", "global_retention")
     config.eval.ratios = (0.25,)  # share of the length
 
     # time: ten examples share every product
     config.eval.batch_size = 10
 
-    config = base.with_options(config, options)
-    if config.model.name != EMBEDDED and config.eval.methods == BASELINES + TRAINED:
-        config.eval.methods = BASELINES  # another model has no shipped gates
-    return config
+    return base.with_options(config, options)

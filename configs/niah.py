@@ -21,8 +21,6 @@ from ml_collections import config_dict
 from configs import base
 
 SHORT = base.SHORT | {"needles": "eval.num_examples", "depths": "eval.tasks"}
-METHODS = ("full", "streaming_llm", "snapkv", "keydiff", "global_retention")
-EMBEDDED = "smollm2-135m-instruct"
 
 
 def get_config(options: str = "") -> config_dict.ConfigDict:
@@ -35,7 +33,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.eval.full_floor = 0.0
 
     # methods
-    config.eval.methods = METHODS
+    config.eval.methods = ("full", "streaming_llm", "snapkv", "keydiff", "global_retention")
     config.eval.ratios = (0.25,)  # share of the length
 
     # time: the needles of a cell are answered together
@@ -43,6 +41,4 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
 
     config = base.with_options(config, options, SHORT)
     config.eval.tasks = tuple(f"needle_map_{task}" if task.isdigit() else task for task in config.eval.tasks)
-    if config.model.name != EMBEDDED and config.eval.methods == METHODS:
-        config.eval.methods = tuple(name for name in METHODS if name != "global_retention")  # no shipped gates
     return config

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from configs import base, tiny
+from configs import base, dialogue, dilution, tiny
 from experiments import plan
 from nexus import methods
 
@@ -25,6 +25,16 @@ def test_every_config_resolves_and_every_command_in_its_docstring_does(name):
         assert file == name
         config = module.get_config(options)
         importlib.import_module(f"experiments.{config.experiment}").resolve(config)
+
+
+def test_another_model_drops_gates_that_are_not_shipped_for_it_and_says_so(capsys):
+    """Unless methods are named: then the run refuses what it cannot load."""
+    config = dialogue.get_config("model=/my/qwen,n=2")
+    assert config.eval.methods == ("full", "streaming_llm", "snapkv", "keydiff")
+    assert capsys.readouterr().err == "global_retention is left out: no gates are shipped for /my/qwen\n"
+    assert dialogue.get_config("model=/my/qwen,method=global_retention").eval.methods == ("global_retention",)
+    assert dilution.get_config("model=/my/qwen").dilution.gates == ""
+    assert "global_retention" in dialogue.get_config("n=2").eval.methods
 
 
 def test_a_wrong_key_in_a_config_file_is_refused():
