@@ -39,7 +39,8 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
         bench[name] = values.pieces(bench[name])
         for item in bench[name]:
             values.one_of(f"bench.{name}", item, known)
-    able = [name for name in methods.names() if not methods.build(name, budget=int(bench.budget)).full]
+    built = [methods.build(name, budget=int(bench.budget)) for name in methods.names()]
+    able = [method.name for method in built if not (method.full or method.scorer.foresees)]
     bench.systems = tuple(able) if values.pieces(bench.systems) == ("all",) else values.pieces(bench.systems)
     for name in bench.systems:
         values.one_of("bench.systems", name, tuple(able))

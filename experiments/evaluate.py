@@ -60,10 +60,11 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
 
     # --- model and examples ------------------------------------------------------------------------------------------
     model = models.load(config, eval__lengths=max(config.eval.lengths))
-    cells = models.runnable(config, model, cells, every)
+    cells = models.runnable(config, model, cells, every, told=True)
     tasks = sorted(config.eval.tasks, key=lambda name: not catalog.task_named(name).files)  # what may lack a file first
     wanted = itertools.product(tasks, config.eval.lengths)
     examples = {(task, length): _examples(config, model, task, length) for task, length in wanted}
+    _check_told(config, model, cells, examples)
     data = {
         f"{task} at {length} tokens": data_hash(found)[: folder.DIGITS] for (task, length), found in examples.items()
     }
@@ -136,6 +137,7 @@ def _answer(this: Run, cell: Cell, batch: list[Example], num_shown: int) -> tupl
         rng=jax.random.fold_in(jax.random.key(ev.seed), batch[0].index),
         capacity=plan.full_budget(this.config, cell.length),  # one for all batches: shapes, and programs, stay the same
         num_shares=num_shown,
+        expected=[tokenizer.encode(example.golden) for example in batch],
     )
     texts = [tokenizer.decode(tokens) for tokens in given.tokens]
     answered = [
@@ -183,6 +185,25 @@ def _examples(config: config_dict.FrozenConfigDict, model: Model, task: str, len
         return catalog.examples(task, request)
     except ValueError as error:
         raise plan.ConfigError(f"task {task} at length {length}: {error}") from error
+
+
+def _check_told(
+    config: config_dict.FrozenConfigDict,
+    model: Model,
+    cells: list[Cell],
+    examples: dict[tuple[str, int], list[Example]],
+) -> None:
+    """Raises plan.ConfigError where question and answer are longer than what a control can be told."""
+    for cell in cells:
+        scorer = plan.build(config, cell).scorer
+        if not scorer.foresees:
+            continue
+        for example in examples[cell.task, cell.length]:
+            question = _prompt(model.tokenizer, example, config.eval.question_mode)[1]
+            try:
+                scorer.told([0], [question], [model.tokenizer.encode(example.golden)])
+            except ValueError as error:
+                raise plan.ConfigError(f"method {cell.method!r}, {example.sample_id}: {error}") from error
 
 
 def _fails_floor(config: config_dict.FrozenConfigDict, row: Row) -> bool:

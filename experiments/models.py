@@ -36,9 +36,9 @@ def load(config: config_dict.FrozenConfigDict, **tokens: int) -> Model:
 
 
 def runnable(
-    config: config_dict.FrozenConfigDict, model: Model, cells: list[plan.Cell], every: bool
+    config: config_dict.FrozenConfigDict, model: Model, cells: list[plan.Cell], every: bool, *, told: bool = False
 ) -> list[plan.Cell]:
-    """The cells whose methods have what they need for this model: trained gates, calibrations.
+    """The cells whose methods have what they need for this model: trained gates, calibrations, or the answers (`told`).
 
     methods=all (`every`) leaves the others out and says so; for one that was named: ConfigError.
     """
@@ -51,6 +51,8 @@ def runnable(
             jax.eval_shape(functools.partial(decode.with_weights, model.config, method), shapes)
         except ValueError as error:
             missing.setdefault(cell.method, f"method {cell.method!r}: {error}")
+        if method.scorer.foresees and not told:
+            missing.setdefault(cell.method, f"method {cell.method!r}: this experiment tells it no answers")
     if missing and not every:
         raise ConfigError("; ".join(missing.values()))
     for text in missing.values():

@@ -36,6 +36,7 @@ class Answers:
 def answer_batch(
     model: Model, method: Method, settings: Settings, contexts: Ids, questions: Ids, max_new_tokens: int,
     rng: jax.Array | None = None, temperature: float = 0.0, capacity: int | None = None, num_shares: int = 0,
+    expected: Ids | None = None,
 ) -> Answers:  # fmt: skip
     """Answers one question per context. In `query_aware` evaluations `contexts` hold the question's text as well.
 
@@ -43,9 +44,14 @@ def answer_batch(
         contexts, questions: token ids per row; the cut (or the stream) sees contexts only.
         capacity: tokens of the full cache; by default what this batch needs.
         num_shares: of so many rows, the share of heads that hold each token is looked at; outside the timed parts.
+        expected: the answers, told to a method that is a control (`oracle`); others never see them.
     """
     needs = max(len(c) + len(q) for c, q in zip(contexts, questions, strict=True)) + max_new_tokens
     session = Session(model, method, settings, len(contexts), capacity=capacity or needs, rng=rng)
+    if method.scorer.foresees:
+        if expected is None:
+            raise ValueError(f"method {method.name!r} must be told the expected answers")
+        session.foresee([len(context) for context in contexts], questions, expected)
     session.feed(contexts)
     if settings.protocol == "oneshot" and not method.full:
         session.compress()

@@ -102,6 +102,7 @@ class Session:
         self.hidden = jnp.zeros((batch, model.config.dim), jnp.dtype(model.config.dtype))
         self.rng = jax.vmap(jax.random.fold_in, (0, None))(keys, SAMPLING)
         self.frozen = False
+        self.told = not method.scorer.foresees
         self.ended = np.zeros(batch, bool)  # rows whose answer met an end token; a new turn takes them up again
 
     def _full_layout(self, capacity: int | None) -> Layout:
@@ -120,12 +121,27 @@ class Session:
 
     # --- the four things a session does -----------------------------------------------------------------------------
 
+    def foresee(self, after: Sequence[int], questions: Ids, answers: Ids) -> None:
+        """Tells a method that is a control what will be asked and answered; others have no ear for it.
+
+        Args:
+            after: tokens of each row before its question. questions, answers: token ids per row.
+
+        Raises:
+            ValueError: another method, an empty answer, or more tokens than its option `longest`.
+        """
+        if not self.method.scorer.foresees:
+            raise ValueError(f"method {self.method.name!r} takes no future; only controls such as 'oracle' do")
+        self.buffer = dataclasses.replace(self.buffer, state=self.method.scorer.told(after, questions, answers))
+        self.told = True
+
     def feed(self, tokens: Ids) -> None:
         """Streams tokens in, lists of unequal length, evicting as the protocol says.
 
         Raises:
             ValueError: a wrong number of rows, a token outside the vocabulary, more tokens than model or capacity take.
         """
+        self._check_told()
         ids, length = self._padded(tokens)
         self._check_room(length, columns=ids.shape[1])
         if not self.frozen:
@@ -145,6 +161,7 @@ class Session:
         """
         if self.frozen:
             raise ValueError("score needs a cache that evicts; after free_tail nothing is evicted any more")
+        self._check_told()
         ids, length = self._padded(tokens)
         self._check_room(length)
         first = self.lengths == 0
@@ -274,6 +291,10 @@ class Session:
         if ids.min() < 0 or ids.max() >= self.model.config.vocab_size:
             raise ValueError(f"tokens must lie in 0..{self.model.config.vocab_size - 1}, got {ids.min()}..{ids.max()}")
         return ids, length
+
+    def _check_told(self) -> None:
+        if not self.told:
+            raise ValueError(f"method {self.method.name!r} must be told question and answer first: Session.foresee")
 
     def _check_room(self, more: np.ndarray, columns: int = 0) -> None:
         cfg, total = self.model.config, int((self.lengths + more).max())

@@ -84,6 +84,10 @@ class Row:
 ROWS: dict[str, Row] = {
     "full": Row(title="Full cache", paper="-", scorer=scorers.Recency(), allocator=Everything(), num_sinks=0),
     "random": Row(title="Random", paper="-", scorer=scorers.RandomDraw(), differs="a control"),
+    "oracle": Row(
+        title="Told the answer", paper="-", scorer=scorers.Foresight(),
+        differs="a control that is told question and answer; in streaming it cannot know the rest of the context",
+    ),
     "streaming_llm": Row(
         title="StreamingLLM", paper="2309.17453", scorer=scorers.Recency(), positions=POSITIONS,
         differs="true positions by default; positions=cache renumbers as the original",

@@ -69,18 +69,18 @@ class Side:
         part, into = attend(folded, rope.rotate(k, cos, sin), v)
         return attention.finish(part).reshape(q.shape).astype(v.dtype), into
 
-    def follow(self, tokens: jax.Array, valid: jax.Array, collect: Collect, into: Any) -> tuple[jax.Array, Any]:
-        """Runs tokens behind the sequence, at positions seen, seen + 1, ...: each sees all entries and those before it.
+    def follow(self, tokens: jax.Array, pos: jax.Array, collect: Collect, into: Any) -> tuple[jax.Array, Any]:
+        """Runs tokens behind the sequence: each sees all entries and those before it.
 
         Args:
-            tokens: [B,T] int32, or embeddings [B,T,D]. valid: [B,T] bool, a prefix of each row. More than
-                attention.DIAGONAL tokens should be a multiple of it: their own attention then goes in blocks.
+            tokens: [B,T] int32, or embeddings [B,T,D]. pos: [B,T] int32, increasing from seen on, EMPTY for padding;
+                `positions` gives those that come next. More than attention.DIAGONAL tokens should be a multiple of
+                it: their own attention then goes in blocks.
         Returns:
             As `run`.
         """
         buf = self.buffer
         groups = buf.layout.num_groups
-        pos = self.positions(valid)
         stride = buf.layout.budget if buf.layout.dense else None
 
         def attend(layer, into, q, k, v):
@@ -94,7 +94,28 @@ class Side:
 
         return self.run(tokens, pos, attend, into)
 
+    def received(self, tokens: jax.Array, pos: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Attention that entries get from tokens behind the sequence: table [B,E,G] and tail [L,B,K,C,G], float32.
+
+        Args:
+            tokens, pos: as for `follow`. weight: [B,T] float32, of each token in the sum.
+        """
+        buf, layout = self.buffer, self.buffer.layout
+        (B, C), G = buf.tail_pos.shape, layout.num_groups
+        row_pos, row_weight = jnp.tile(pos, (1, G)), jnp.tile(weight, (1, G))
+
+        def collect(layer, into, q, k, part):
+            table, tail = into
+            queries = attention.Queries(q, row_pos, row_weight, part.maximum, part.total)
+            table = attention.add_table_columns(table, queries, buf.k, buf.pos, kv.segments(buf, layer))
+            got = attention.tail_columns(queries, kv.of_layer(buf.tail_k, layer), buf.tail_pos, G)
+            return table, kv.set_layer(tail, layer, got)
+
+        table = jnp.zeros((B, layout.rows, G), jnp.float32)
+        tail = jnp.zeros((layout.num_layers, B, layout.num_kv_heads, C, G), jnp.float32)
+        return self.follow(tokens, pos, collect, (table, tail))[1]
+
     def positions(self, valid: jax.Array) -> jax.Array:
-        """[B,T] int32: of tokens that follow the sequence, EMPTY where not valid."""
+        """[B,T] int32: seen, seen + 1, ... for tokens that come next; EMPTY where not valid [B,T] (a prefix)."""
         after = self.buffer.seen[:, None] + jnp.arange(valid.shape[1], dtype=jnp.int32)
         return jnp.where(valid, after, EMPTY)

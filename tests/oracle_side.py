@@ -19,10 +19,15 @@ from tests.oracle import Stream, pooled, probabilities, rms_norm, rotate, softma
 Score = Callable[..., np.ndarray]
 
 
-def aside(s: Stream, tokens: list[int] | np.ndarray) -> Stream:
-    """A copy that still holds what was there before this eviction and has gone on with some tokens."""
+def aside(s: Stream, tokens: list[int] | np.ndarray, begin: int | None = None) -> Stream:
+    """A copy that still holds what was there before this eviction and has gone on with some tokens, from `begin` on."""
     twin = copy.copy(s)
     twin.keep, twin.queries = s.before.copy(), list(s.queries)
+    if begin is not None:  # nothing is held in between
+        gap = begin - s.seen
+        skip = lambda x: np.concatenate([x, np.zeros((*x.shape[:2], gap, *x.shape[3:]), x.dtype)], axis=2)  # noqa: E731
+        twin.k, twin.v, twin.keep, twin.received = map(skip, (twin.k, twin.v, twin.keep, twin.received))
+        twin.seen = begin
     twin.step(tokens)
     return twin
 
@@ -42,6 +47,25 @@ def judgeq(scorer: Any, rows: np.ndarray | None = None) -> Score:
         visible = np.concatenate([at, after])
         A = probabilities(twin.queries[layer][head][:, -len(soft) :], after, twin.keys(layer, head, visible), visible)
         return pooled(A[..., : len(at)].mean(axis=1), scorer.kernel, scorer.pool).mean(axis=0)
+
+    return score
+
+
+# --- oracle ------------------------------------------------------------------------------------------------------
+
+
+def foresight(first: int, question: list[int], answer: list[int]) -> Score:
+    """Question and answer begin at position `first`; what has come of them asks no more, all of it when all has."""
+
+    def score(s: Stream, layer: int, head: int, at: np.ndarray) -> np.ndarray:
+        tokens, begin = [*question, *answer], max(s.seen, first)
+        come = begin - first if begin < first + len(tokens) else 0
+        rest, asking = tokens[come:], max(len(question) - 1 - come, 0)
+        twin = aside(s, rest, begin)
+        pos = np.arange(begin, twin.seen)
+        visible = np.concatenate([at, pos])
+        A = probabilities(twin.queries[layer][head][:, -len(rest) :], pos, twin.keys(layer, head, visible), visible)
+        return A[:, asking:, : len(at)].mean(axis=(0, 1))
 
     return score
 

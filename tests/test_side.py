@@ -33,12 +33,18 @@ def nothing(layer, into, q, k, part):
     return into
 
 
+def follow(s, tokens, valid=None):
+    """Tokens [B,T] or embeddings run behind a session's sequence; all are real unless told otherwise."""
+    valid = jnp.ones(tokens.shape[:2], bool) if valid is None else valid
+    return side(s).follow(tokens, side(s).positions(valid), nothing, ())
+
+
 @pytest.mark.parametrize("case", ["snapkv", "knorm-global"])
 def test_tokens_behind_the_sequence_are_what_they_would_be_if_they_were_fed(case):
     """Wrong positions, a tail that is not seen, or tokens that see what follows them change the hidden states."""
     s = fed(case)
     tokens = ids(6)
-    hidden, _ = jax.jit(lambda t: side(s).follow(t, jnp.ones(t.shape, bool), nothing, ()))(tokens)
+    hidden, _ = jax.jit(lambda t: follow(s, t))(tokens)
     for n in (2, 6):
         real = s.fork()
         real.feed(np.asarray(tokens)[:, :n].tolist())
@@ -48,9 +54,8 @@ def test_tokens_behind_the_sequence_are_what_they_would_be_if_they_were_fed(case
 def test_embeddings_stand_for_their_tokens():
     """Soft tokens have no id."""
     s, tokens = fed(), ids(4)
-    valid = jnp.ones(tokens.shape, bool)
-    by_id, _ = side(s).follow(tokens, valid, nothing, ())
-    by_row, _ = side(s).follow(s.params["embed"][tokens], valid, nothing, ())
+    by_id, _ = follow(s, tokens)
+    by_row, _ = follow(s, s.params["embed"][tokens])
     np.testing.assert_array_equal(by_id, by_row)
 
 
@@ -58,8 +63,8 @@ def test_padding_changes_nothing():
     """A row that is shorter than its neighbours must not see their padding."""
     s, tokens = fed(), ids(5)
     short = jnp.arange(5) < jnp.asarray([[3], [5], [0]])
-    padded, _ = side(s).follow(jnp.where(short, tokens, 0), short, nothing, ())
-    whole, _ = side(s).follow(tokens, jnp.ones(tokens.shape, bool), nothing, ())
+    padded, _ = follow(s, jnp.where(short, tokens, 0), short)
+    whole, _ = follow(s, tokens)
     np.testing.assert_allclose(padded[0, :3], whole[0, :3], atol=1e-6)
     np.testing.assert_allclose(padded[1], whole[1], atol=1e-6)
     assert np.isfinite(padded).all()
@@ -69,9 +74,9 @@ def test_many_side_tokens_go_in_blocks():
     """More than one block of queries gives what one piece gives."""
     s = fed()
     tokens = jnp.concatenate([ids(96), ids(96, 50), ids(64, 90)], axis=1)  # 256 = 2 blocks
-    hidden, _ = jax.jit(lambda t: side(s).follow(t, jnp.ones(t.shape, bool), nothing, ()))(tokens)
+    hidden, _ = jax.jit(lambda t: follow(s, t))(tokens)
     for n in (100, 130):
-        part, _ = side(s).follow(tokens[:, :n], jnp.ones((tiny.BATCH, n), bool), nothing, ())
+        part, _ = follow(s, tokens[:, :n])
         np.testing.assert_allclose(hidden[:, n - 1], part[:, n - 1], atol=1e-5)
 
 

@@ -49,8 +49,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "pyramidkv": {"window": 4, "kernel": 3},
     "adakv": {"window": 4, "kernel": 3},
     "compresskv": {"window": 4, "kernel": 3, "least": 7, "calibration": str(CALIBRATION)},
+    "oracle": {"longest": 8},
     "dbudgetkv": {"tau": 0.3, "full_layers": 1},
 }
+FUTURE = (35, [3, 60, 17], [8, 41])  # what controls are told: where the question begins, its tokens, the answer's
 CAPACITY = 256  # of full caches
 
 # Every method as its row says, then the compositions with heads of unequal length.
@@ -82,6 +84,7 @@ SCORES: dict[str, Any] = {
     "criticalkv": oracle_output.criticalkv,
     "expected_attention": oracle_output.expected_attention,
     "judgeq": oracle_side.judgeq,
+    "oracle": lambda scorer: oracle_side.foresight(*FUTURE),
     "counter_causal": oracle_side.counter_causal,
     "unigram": oracle_side.unigram,
     "kvzip": oracle_side.kvzip,
@@ -113,7 +116,10 @@ def build(case: str, **changes: Any) -> Method:
 def session(
     method: Method, batch: int = BATCH, settings: Settings = SETTINGS, cfg: ModelConfig = CFG, **more: Any
 ) -> Session:
-    return Session(model(cfg), method, settings, batch, **({"capacity": CAPACITY} | more))
+    s = Session(model(cfg), method, settings, batch, **({"capacity": CAPACITY} | more))
+    if method.scorer.foresees:
+        s.foresee([FUTURE[0]] * batch, [FUTURE[1]] * batch, [FUTURE[2]] * batch)
+    return s
 
 
 def prompt(length: int, seed: int = 0, vocab: int = CFG.vocab_size) -> list[int]:

@@ -7,6 +7,7 @@ from nexus.scorers.counter_causal import CounterCausal
 from nexus.scorers.critical_kv import CriticalKV
 from nexus.scorers.eviction_order import EvictionOrder
 from nexus.scorers.expected_attention import ExpectedAttention
+from nexus.scorers.foresight import Foresight
 from nexus.scorers.gkv import GlobalAttention
 from nexus.scorers.key_difference import KeyDifference
 from nexus.scorers.key_norm import KeyNorm
@@ -23,8 +24,8 @@ from nexus.scorers.unigram import Unigram
 from nexus.scorers.window import WindowAttention
 
 __all__ = [
-    "AccumulatedAttention", "BlockWalk", "GlobalAttention", "LagRelative", "RedundancyAware", "Call", "CriticalKV",
-    "ExpectedAttention", "LaProx",
-    "Entries", "EvictionOrder", "RetrievalHeads", "KeyDifference", "KeyNorm", "RandomDraw", "Recency", "Scorer",
-    "CounterCausal", "Replay", "Retention", "SoftQueries", "Unigram", "WindowAttention",
+    "AccumulatedAttention", "BlockWalk", "Call", "CounterCausal", "CriticalKV", "Entries", "EvictionOrder",
+    "ExpectedAttention", "Foresight", "GlobalAttention", "KeyDifference", "KeyNorm", "LaProx", "LagRelative",
+    "RandomDraw", "Recency", "RedundancyAware", "Replay", "Retention", "RetrievalHeads", "Scorer", "SoftQueries",
+    "Unigram", "WindowAttention",
 ]  # fmt: skip

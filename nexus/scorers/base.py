@@ -16,6 +16,7 @@ Scorers state preference only; sinks, the recent window and a minimum per head a
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -277,6 +278,7 @@ class Scorer:
     aux: ClassVar[tuple[str, ...]] = ()  # names of its columns
     token: ClassVar[tuple[str, ...]] = ()  # what it needs of every token, kept once for all heads: id, last_input
     one_set: ClassVar[bool] = False  # every head must hold the same positions
+    foresees: ClassVar[bool] = False  # a control that must be told the future
     scale: ClassVar[str] = "rank"  # what its numbers are when entries are drawn: mass | log | rank, see samplers.py
 
     def check(self, budget: int, layout: Layout) -> None:
@@ -304,6 +306,11 @@ class Scorer:
     def init_state(self, layout: Layout, batch: int) -> Any:
         """What it remembers per layer: a pytree of arrays [L,B,...]; [1,B,...] where all layers share one."""
         return {}
+
+    def told(self, after: Sequence[int], questions: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]) -> Any:
+        """The state of a scorer that `foresees`, knowing each row's future: position after which the question begins,
+        token ids of question and answer. Raises ValueError for what it cannot be told."""
+        raise NotImplementedError
 
     def write(self, call: Call) -> dict[str, jax.Array]:
         """The numbers new entries are born with: name -> [B,K,T] float32; 0 for names left out."""

@@ -144,7 +144,7 @@ class Replay(Scorer):
             return kv.set_layer(into, layer, _most(q, keys, shown, pos, layout.num_groups)[..., : live.shape[1]])
 
         into = jnp.zeros((L, B, K, live.shape[1]), jnp.float32)
-        return side.follow(tokens, valid, collect, into)[1]
+        return side.follow(tokens, pos, collect, into)[1]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from nexus import attention, probes
 from nexus import buffer as kv
+from nexus import probes
 from nexus.models.config import ModelConfig
 from nexus.scorers.base import Entries, Scorer
 from nexus.side import Side
@@ -58,30 +58,13 @@ class SoftQueries(Scorer):
         return self.window
 
     def look(self, side: Side) -> tuple[kv.KVBuffer, Any]:
-        return side.buffer, received(side, side.weights["rows"][0])
+        rows, batch = side.weights["rows"][0], side.buffer.seen.shape[0]
+        tokens = jnp.broadcast_to(rows, (batch, *rows.shape))
+        pos = side.positions(jnp.ones(tokens.shape[:2], bool))
+        return side.buffer, side.received(tokens, pos, jnp.full(pos.shape, 1 / len(rows), jnp.float32))
 
     def score(self, entries: Entries, state: Any, rng: jax.Array) -> jax.Array:
         got = jnp.where(entries.valid[..., None], kv.gather(entries.cand, *entries.looked), 0.0)  # [B,P,n,G]
         if self.kernel > 1:
             got = entries.pooled(got, self.kernel, self.pool, before=entries.buffer.seen)
         return got.mean(axis=-1)
-
-
-def received(side: Side, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Attention every entry gets from rows [Ns,D] behind the sequence, their mean: table [B,E,G], tail [L,B,K,C,G]."""
-    buf, layout = side.buffer, side.buffer.layout
-    (B, C), (Ns, D), G = buf.tail_pos.shape, rows.shape, layout.num_groups
-    valid = jnp.ones((B, Ns), bool)
-    pos = jnp.tile(side.positions(valid), (1, G))
-    mean = jnp.full(pos.shape, 1 / Ns, jnp.float32)
-
-    def collect(layer, into, q, k, part):
-        table, tail = into
-        queries = attention.Queries(q, pos, mean, part.maximum, part.total)
-        table = attention.add_table_columns(table, queries, buf.k, buf.pos, kv.segments(buf, layer))
-        got = attention.tail_columns(queries, kv.of_layer(buf.tail_k, layer), buf.tail_pos, G)
-        return table, kv.set_layer(tail, layer, got)
-
-    table = jnp.zeros((B, layout.rows, G), jnp.float32)
-    tail = jnp.zeros((layout.num_layers, B, layout.num_kv_heads, C, G), jnp.float32)
-    return side.follow(jnp.broadcast_to(rows, (B, Ns, D)), valid, collect, (table, tail))[1]

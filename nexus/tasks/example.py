@@ -15,6 +15,7 @@ METRICS = (  # the rules of nexus.metrics
     "all", "part", "babi", "key_phrases",
     "f1", "rouge_l", "classification", "classification_upstream", "count", "retrieval", "edit",
 )  # fmt: skip
+ALL_COUNT = ("all", "key_phrases")  # of these, every reference is asked for
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,12 @@ class Example:
     def sample_id(self) -> str:
         """Names the sample within its task, length and seed."""
         return f"{self.task}-{self.length}-{self.index}"
+
+    @property
+    def golden(self) -> str:
+        """The answer as it would follow the answer prefix: every reference where all count, else the first."""
+        text = ", ".join(self.references if self.metric in ALL_COUNT else self.references[:1])
+        return f" {text}" if self.answer_prefix and not self.answer_prefix[-1].isspace() else text
 
     @property
     def fill(self) -> float:

@@ -25,6 +25,9 @@ class Tokenizer:
 
     fingerprint = "0" * 64
 
+    def encode(self, text):
+        return [ord(c) for c in text]
+
     def prompt(self, context, question, answer_prefix, *, chat=True):
         return [ord(c) for c in context], [ord(c) for c in question + answer_prefix]
 
@@ -60,8 +63,9 @@ class FakeModel:
         ]  # fmt: skip
 
     def answer_batch(
-        self, model, method, settings, contexts, questions, max_new_tokens, rng=None, capacity=None, num_shares=0
-    ):
+        self, model, method, settings, contexts, questions, max_new_tokens, rng=None, capacity=None, num_shares=0,
+        expected=(),
+    ):  # fmt: skip
         if self.die_after is not None and len(self.calls) == self.die_after:
             raise KeyboardInterrupt
         assert max(map(len, contexts)) + max(map(len, questions)) + max_new_tokens <= capacity
@@ -373,9 +377,13 @@ def test_methods_without_trained_parts_are_left_out_of_all_and_refused_by_name(c
         config = plan.resolve(tiny.get_config(options))
         model = evaluate.models.load(config)
         if every:
-            left = {cell.method for cell in evaluate.models.runnable(config, model, plan.cells(config), every)}
+            able = [evaluate.models.runnable(config, model, plan.cells(config), every, told=t) for t in (True, False)]
+            left, untold = ({cell.method for cell in cells} for cells in able)
             assert set(config.eval.methods) - left == {"trimkv", "global_retention", "judgeq"}
-            assert "left out: method 'trimkv': gates='trimkv' is no file" in capsys.readouterr().out
+            assert left - untold == {"oracle"}
+            printed = capsys.readouterr().out
+            assert "left out: method 'trimkv': gates='trimkv' is no file" in printed
+            assert "left out: method 'oracle': this experiment tells it no answers" in printed
         else:
             with pytest.raises(plan.ConfigError, match="method 'trimkv': gates='trimkv' is no file"):
                 evaluate.models.runnable(config, model, plan.cells(config), every)
