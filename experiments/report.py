@@ -27,7 +27,7 @@ def write(workdir: Path) -> str:
 
 
 def write_all(workdirs: Sequence[Path], out: Path) -> str:
-    """Writes report.md, report.html, report.csv and figures/ into `out`; returns the score tables to print.
+    """Writes report.md, report.html, report.csv and figures/ into `out`; returns the score and paired tables to print.
 
     Raises ValueError for a folder that cannot be reported, and for an `out` that would overwrite one run's own report
     with that of several.
@@ -40,6 +40,9 @@ def write_all(workdirs: Sequence[Path], out: Path) -> str:
     record.write_text(out / "report.csv", sheet.text(found))
     record.write_text(out / "report.html", page.html(found, pairs, out))
     printed = [line for section in found for line in _printed(section, len(found) > 1)]
+    for pair in pairs:
+        if pair.lines:
+            printed += [f"{pair.second} minus {pair.first}", boards.markdown(boards.paired(pair))]
     return "\n".join([*printed, f"report: {out / 'report.md'}, and report.html and report.csv beside it"])
 
 

@@ -138,6 +138,7 @@ def test_several_runs_go_into_one_report(folder, tmp_path, capsys):
     assert report.main([str(folder), str(tmp_path / "other"), "--out", str(tmp_path / "both")]) == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in ("snapkv", "h2o", "keydiff"))
+    assert f"\nother minus {folder.name}\n|" in printed
     for name in ("report.md", "report.html", "report.csv", "figures/score-1024.png"):
         assert (tmp_path / "both" / name).is_file()
     text = (tmp_path / "both" / "report.md").read_text()
