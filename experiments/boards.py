@@ -57,6 +57,7 @@ def scores(results: Results, length: int, grid: Sequence[Summary]) -> Board:
     tasks, failed = tasks_above_floor(results, length)
     place = ranks(grid)
     full = next((row for row in grid if row.method == FULL), None)
+    others = list(dict.fromkeys(name for row in grid for name in row.against))
     below = {row["task"]: row for row in failed}
     body = []
     for row in in_order(grid):
@@ -69,6 +70,7 @@ def scores(results: Results, length: int, grid: Sequence[Summary]) -> Board:
                 Cell("-" if rank is None else str(rank), rank),
                 _interval(row.mean),
                 _interval(row.difference, sign="+"),
+                *(_interval(row.against.get(name), sign="+") for name in others),
                 Cell("-" if share is None else f"{share:.0%}", share),
                 *(_score(row.rows.get(task)) for task in tasks),
                 *(_below(row, failure) for failure in below.values()),
@@ -78,14 +80,16 @@ def scores(results: Results, length: int, grid: Sequence[Summary]) -> Board:
                 Cell(str(n := min(r["num_examples"] for r in row.rows.values())), n),
             ]
         )
-    head = ["method", "budget", "rank", f"mean of {len(in_mean(tasks))}", "minus full", "of full", *tasks, *below,
+    head = ["method", "budget", "rank", f"mean of {len(in_mean(tasks))}", "minus full",
+            *(f"minus {name}" for name in others), "of full", *tasks, *below,
             "KV MB", "KV live MB", "decode tok/s", "n"]  # fmt: skip
     return Board(caption=f"Scores at length {length}", head=head, body=body)
 
 
 SCORES_NOTE = (
     "Rank: by the mean, among the methods at the same budget. KV: bytes of keys and values, as allocated and as in use "
-    "(mean), per sequence. Minus full: paired with the full cache, example by example."
+    "(mean), per sequence. Minus full, or another method at "
+    "the same budget: paired, example by example."
 )
 
 

@@ -26,16 +26,22 @@ def write(workdir: Path) -> str:
     return write_all([workdir], workdir)
 
 
-def write_all(workdirs: Sequence[Path], out: Path) -> str:
+def write_all(workdirs: Sequence[Path], out: Path, against: Sequence[str] = ()) -> str:
     """Writes report.md, report.html, report.csv and figures/ into `out`; returns the score and paired tables to print.
 
-    Raises ValueError for a folder that cannot be reported, and for an `out` that would overwrite one run's own report
-    with that of several.
+    against: methods that get a column of paired differences, as the full cache has.
+
+    Raises ValueError for a folder that cannot be reported, a method that is in no run, and for an `out` that would
+    overwrite one run's own report with that of several.
     """
     if len(workdirs) > 1 and (out / "config.json").exists():
         raise ValueError(f"--out={out} is a run folder with a report of its own; give another one")
     runs = joined.load_all(workdirs)
-    found, pairs = sections.build(runs, out), paired.compare(runs)
+    there = dict.fromkeys(row["method"] for run in runs for row in run.rows)
+    for name in against:
+        if name not in there:
+            raise ValueError(f"--against={name}: no run has it; these have {', '.join(there)}")
+    found, pairs = sections.build(runs, out, against), paired.compare(runs)
     record.write_text(out / "report.md", _markdown(found, pairs))
     record.write_text(out / "report.csv", sheet.text(found))
     record.write_text(out / "report.html", page.html(found, pairs, out))
@@ -95,12 +101,16 @@ def main(arguments: Sequence[str]) -> int:
     parser = cli.Parser("python -m experiments.report", __doc__, "python -m experiments.report runs/llama_ruler-*")
     parser.add_argument("workdirs", nargs="+", type=Path, metavar="WORKDIR", help="folder that a run wrote")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="by default the run's own, or runs/joined-<hash>")
+    parser.add_argument(
+        "--against", type=lambda text: text.split(","), default=[], metavar="METHODS",
+        help="methods that all others are compared with example by example, besides full: snapkv,random",
+    )  # fmt: skip
     try:
         given = parser.parse_args(list(arguments))
     except SystemExit as end:  # a wrong command line: argparse has said what is wrong
         return int(end.code or 0)
     try:
-        print(write_all(given.workdirs, given.out or _default_out(given.workdirs)))
+        print(write_all(given.workdirs, given.out or _default_out(given.workdirs), given.against))
     except (ValueError, OSError) as error:
         print(f"report: {error}", file=sys.stderr)
         return 2

@@ -49,13 +49,13 @@ class Section:
     origin: list[str]
 
 
-def build(runs: Sequence[Results], out: Path) -> list[Section]:
-    """The sections of a report in folder `out`; writes out/figures."""
+def build(runs: Sequence[Results], out: Path, against: Sequence[str] = ()) -> list[Section]:
+    """The sections of a report in folder `out`; writes out/figures. against: see `summary.summaries`."""
     groups = joined.join(runs)
     found = []
     for number, results in enumerate(groups, 1):
         folder = out / "figures" if number == 1 else out / "figures" / f"table-{number}"
-        parts = [_part(results, length, folder, out) for length in results.lengths]
+        parts = [_part(results, length, folder, out, against) for length in results.lengths]
         maps = [
             Picture(path=(folder / name).relative_to(out).as_posix(), text=text)
             for name, text in needle_maps.write(folder, results)
@@ -82,8 +82,8 @@ def build(runs: Sequence[Results], out: Path) -> list[Section]:
     return found
 
 
-def _part(results: Results, length: int, folder: Path, out: Path) -> Part:
-    grid = summaries(results, length)
+def _part(results: Results, length: int, folder: Path, out: Path, against: Sequence[str]) -> Part:
+    grid = summaries(results, length, against)
     floor = results.config["eval"]["full_floor"]
     return Part(
         length=length,

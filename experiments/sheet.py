@@ -21,9 +21,9 @@ from collections.abc import Iterable, Sequence
 from experiments.boards import NOT_MEANINGFUL, ranks
 from experiments.sections import Section
 from experiments.summary import FULL, Row, Summary, in_mean, key, tasks_above_floor
+from nexus.metrics import Interval
 
 OWN = ("kind", "table", "run", "status")
-OF_MEANS = ("rank", "minus_full", "minus_full_low", "minus_full_high")
 MEASURED = ("kept_fraction_mean", "kept_fraction_max", "kv_bytes_allocated", "kv_bytes_live", "peak_bytes",
             "prefill_tokens_per_s", "decode_tokens_per_s", "truncated_share")  # fmt: skip
 SUMMED = ("compile_s", "nulls")
@@ -32,7 +32,9 @@ SUMMED = ("compile_s", "nulls")
 def text(sections: Sequence[Section]) -> str:
     """The whole file."""
     rows = [row for number, section in enumerate(sections, 1) for row in _section(number, section)]
-    fields = list(dict.fromkeys([*OWN, *(name for row in rows for name in row if name not in OF_MEANS), *OF_MEANS]))
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    of_means = [name for name in names if name == "rank" or name.startswith("minus_")]
+    fields = [*OWN, *(name for name in names if name not in (*OWN, *of_means)), *of_means]
     out = io.StringIO()
     writer = csv.DictWriter(out, fields, restval="", lineterminator="\n")
     writer.writeheader()
@@ -74,21 +76,31 @@ def _mean(number: int, summary: Summary, rank: int | None) -> Row:
         common[name] = "+".join(dict.fromkeys(part for cell in cells for part in cell[name].split("+")))
     row = common | {name: summary.average(name) for name in MEASURED}
     row |= {name: sum(cell[name] for cell in cells) for name in SUMMED}
-    mean, difference = summary.mean, summary.difference
-    return row | {
-        "kind": "mean",
-        "table": number,
-        "status": "compared" if mean else "unfinished",
-        "task": f"mean of {len(in_mean(list(summary.rows)))}",
-        "num_examples": min(cell["num_examples"] for cell in cells),
-        "score": mean.mean if mean else None,
-        "score_low": _known(mean.low) if mean else None,
-        "score_high": _known(mean.high) if mean else None,
-        "rank": rank,
-        "minus_full": difference.mean if difference and summary.method != FULL else None,
-        "minus_full_low": _known(difference.low) if difference else None,
-        "minus_full_high": _known(difference.high) if difference else None,
-    }
+    mean = summary.mean
+    return (
+        row
+        | {
+            "kind": "mean",
+            "table": number,
+            "status": "compared" if mean else "unfinished",
+            "task": f"mean of {len(in_mean(list(summary.rows)))}",
+            "num_examples": min(cell["num_examples"] for cell in cells),
+            "score": mean.mean if mean else None,
+            "score_low": _known(mean.low) if mean else None,
+            "score_high": _known(mean.high) if mean else None,
+            "rank": rank,
+        }
+        | {
+            field: value
+            for name, difference in {FULL: summary.difference, **summary.against}.items()
+            for field, value in _difference(name, difference).items()
+        }
+    )
+
+
+def _difference(name: str, found: Interval | None) -> Row:
+    mean, low, high = (found.mean, found.low, found.high) if found else (math.nan,) * 3
+    return {f"minus_{name}": _known(mean), f"minus_{name}_low": _known(low), f"minus_{name}_high": _known(high)}
 
 
 def _known(value: float) -> float | None:

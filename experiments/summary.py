@@ -56,6 +56,7 @@ class Summary:
     rows: dict[str, Row]  # task -> metrics row
     mean: metrics.Interval | None
     difference: metrics.Interval | None  # to the full cache, same examples
+    against: dict[str, metrics.Interval]  # method -> difference to it at the same budget, same examples
     same_answers: bool  # every answer is the full cache's, word for word
 
     @property
@@ -146,8 +147,11 @@ def tasks_above_floor(results: Results, length: int) -> tuple[list[str], list[Ro
     return [task for task in results.config["eval"]["tasks"] if task not in names], failed
 
 
-def summaries(results: Results, length: int) -> list[Summary]:
-    """All methods and budgets of a length, in the order they ran, over the tasks above the floor."""
+def summaries(results: Results, length: int, against: Sequence[str] = ()) -> list[Summary]:
+    """All methods and budgets of a length, in the order they ran, over the tasks above the floor.
+
+    against: methods that the others are compared with, example by example at the same budget, besides the full cache.
+    """
     tasks, _ = tasks_above_floor(results, length)
     answers: dict[tuple[str, int], dict[tuple[str, int], Row]] = {}
     for row in results.predictions:
@@ -159,7 +163,7 @@ def summaries(results: Results, length: int) -> list[Summary]:
         if row["length"] == length and row["task"] in tasks:
             cells.setdefault((row["method"], row["budget"]), {})[row["task"]] = row
     return [
-        _summary(length, method, budget, {t: rows[t] for t in tasks if t in rows}, tasks, answers, full)
+        _summary(length, method, budget, {t: rows[t] for t in tasks if t in rows}, tasks, answers, full, against)
         for (method, budget), rows in cells.items()
     ]
 
@@ -172,10 +176,12 @@ def _summary(
     tasks: Sequence[str],
     answers: dict[tuple[str, int], dict[tuple[str, int], Row]],
     full: dict[tuple[str, int], Row],
+    against: Sequence[str],
 ) -> Summary:
     own = answers.get((method, budget), {})
     complete = len(rows) == len(tasks)
     paired = complete and method != FULL and own.keys() == full.keys()
+    others = {name: answers.get((name, budget), {}) for name in against if complete and method not in (FULL, name)}
     return Summary(
         length=length,
         method=method,
@@ -184,6 +190,7 @@ def _summary(
         rows=rows,
         mean=mean_over_tasks(own, tasks) if complete else None,
         difference=mean_over_tasks(own, tasks, full) if paired else None,
+        against={n: mean_over_tasks(own, tasks, rows) for n, rows in others.items() if rows.keys() == own.keys()},
         same_answers=paired and all(own[key]["prediction"] == full[key]["prediction"] for key in own),
     )
 

@@ -15,7 +15,7 @@ def row(method, budget, mean):
     score = {"ratio": None, "score": mean or 0.0, "score_low": None, "score_high": None} | COSTS
     interval = None if mean is None else Interval(mean, mean - 1, mean + 1)
     return Summary(length=64, method=method, budget=budget, ratio=None, rows={"vt": score}, mean=interval,
-                   difference=None, same_answers=False)  # fmt: skip
+                   difference=None, against={}, same_answers=False)  # fmt: skip
 
 
 GRID = [row("full", 64, 90.0), row("a", 8, 10.0), row("a", 16, 20.0), row("b", 8, 30.0), row("b", 16, 20.0),

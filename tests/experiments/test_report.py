@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 from matplotlib.image import imread
 
@@ -130,6 +133,26 @@ def test_command_line(folder, tmp_path, capsys):
     assert report.main([str(tmp_path)]) == 2
     assert "no config.json" in capsys.readouterr().err
     assert report.main([]) == 2
+
+
+def test_methods_are_compared_with_any_other_example_by_example(folder, tmp_path, capsys):
+    """The differences are the paired means over tasks, at the same budget; the method itself and full have none."""
+    out = tmp_path / "against"
+    assert report.main([str(folder), "--against", "snapkv", "--out", str(out)]) == 0
+    results = summary.load(folder)
+    score = {(r["method"], r["budget"], r["task"], r["index"]): r["score"] for r in results.predictions}
+    rows = {(r.method, r.ratio): r for r in summary.summaries(results, 1024, ["snapkv"])}
+    for ratio, budget in ((0.1, 102), (0.25, 256)):
+        wanted = np.mean([s - score["snapkv", *at[1:]] for at, s in score.items() if at[:2] == ("h2o", budget)])
+        assert rows["h2o", ratio].against["snapkv"].mean == pytest.approx(wanted)
+        assert not rows["snapkv", ratio].against
+    assert not rows["full", None].against
+    text = (out / "report.md").read_text()
+    assert "| minus full | minus snapkv |" in re.sub(" +", " ", text)
+    assert "minus_snapkv_low" in (out / "report.csv").read_text().splitlines()[0]
+    capsys.readouterr()
+    assert report.main([str(folder), "--against", "tova"]) == 2
+    assert "--against=tova: no run has it; these have full, snapkv, h2o" in capsys.readouterr().err
 
 
 def test_several_runs_go_into_one_report(folder, tmp_path, capsys):
