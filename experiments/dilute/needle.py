@@ -124,7 +124,7 @@ def masses(
         share = share / jnp.where(whole.total > 0, whole.total, 1.0)[..., None]  # [1,K,G*T,J]
         return lax.dynamic_update_index_in_dim(into, share.reshape(N, T, J), layer, 0)
 
-    return side.follow(tokens, valid, collect, jnp.zeros((cfg.num_layers, N, T, J), jnp.float32))[1]
+    return side.follow(tokens, side.positions(valid), collect, jnp.zeros((cfg.num_layers, N, T, J), jnp.float32))[1]
 
 
 def look(
