@@ -74,8 +74,8 @@ def main(arguments: Sequence[str]) -> None:
     except (ConfigError, FetchError) as error:
         refuse(message(error))
     except KeyboardInterrupt:
-        print(f"\nlaunch.py: stopped; what is finished is kept in {workdir}, continue with the same command",
-              file=sys.stderr)  # fmt: skip
+        kept = f"what is finished is kept in {workdir}, continue with the same command"
+        print(f"\nlaunch.py: stopped; {kept if workdir.exists() else 'nothing was finished yet'}", file=sys.stderr)
         sys.exit(cli.STOPPED)
 
 

@@ -8,6 +8,7 @@ before it; ";" and "+" separate list items as well. None means the method's own 
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -125,7 +126,15 @@ def _without_gates(config: config_dict.ConfigDict) -> None:
     dropped = [name for name in config.eval.methods if name in TRAINED]
     if dropped:
         config.eval.methods = tuple(name for name in config.eval.methods if name not in TRAINED)
-        print(f"{', '.join(dropped)} is left out: no gates are shipped for {config.model.name}", file=sys.stderr)
+        _say_once(
+            f"{', '.join(dropped)} is left out: no gates are shipped for {config.model.name}; "
+            "configs/train_retention.py makes some"
+        )
+
+
+@functools.cache  # a config is read more than once on the way to a run
+def _say_once(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _pairs(text: str, short: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -114,6 +114,8 @@ def _fill(this: Run, cell: Cell, examples: list[Example], found: dict[int, Row],
     ordered = [found[example.index] for example in examples]
     data = data_hash(examples)[: folder.DIGITS]
     row = rows.metrics_row(cell, ordered, plan.suite_counts(this.config, cell.task), data)
+    if plan.build(this.config, cell).scorer.foresees:
+        row["told"] = True  # a control that knew the answers: the report says so
     this.append("kept", [rows.kept_row(cell, ordered)])
     this.append("metrics", [row])
     progress.row(row)

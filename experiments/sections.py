@@ -169,6 +169,8 @@ def _notes(results: Results, length: int, grid: Sequence[Summary]) -> list[str]:
     for row in grid:
         if row.method == FULL:
             continue
+        if any(cell.get("told") for cell in row.rows.values()):
+            notes.append(f"{row.label} is a control that is told the answers, and no competitor.")
         kept = row.average("kept_fraction_mean")
         if kept is not None and kept >= 0.999:
             notes.append(f"{row.label} evicted nothing before the answer: the budget holds the whole context.")

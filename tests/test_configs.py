@@ -31,7 +31,10 @@ def test_another_model_drops_gates_that_are_not_shipped_for_it_and_says_so(capsy
     """Unless methods are named: then the run refuses what it cannot load."""
     config = dialogue.get_config("model=/my/qwen,n=2")
     assert config.eval.methods == ("full", "streaming_llm", "snapkv", "keydiff")
-    assert capsys.readouterr().err == "global_retention is left out: no gates are shipped for /my/qwen\n"
+    assert (
+        capsys.readouterr().err
+        == "global_retention is left out: no gates are shipped for /my/qwen; configs/train_retention.py makes some\n"
+    )
     assert dialogue.get_config("model=/my/qwen,method=global_retention").eval.methods == ("global_retention",)
     assert dilution.get_config("model=/my/qwen").dilution.gates == ""
     assert "global_retention" in dialogue.get_config("n=2").eval.methods

@@ -3,7 +3,7 @@
 Rajpurkar et al., arXiv 1806.03822; Yang et al., arXiv 1809.09600. From `eval.data_dir` in the official JSON layouts, or
 from the hub (`rajpurkar/squad_v2`, `hotpotqa/hotpot_qa`). SQuAD: answerable questions only; the gold paragraph, then
 others of its article, then random ones. HotpotQA: the paragraphs of the question (ten, as a rule), then random ones.
-Where more are wanted than there are, the whole corpus follows again.
+Where more are wanted than there are, all but the gold ones follow again (RULER: all).
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Corpus:
         near = rng.permutation(np.array(chosen.near, int))
         rest = np.setdiff1d(np.arange(len(self.documents)), [*chosen.gold, *chosen.near])
         pool = np.concatenate([near, rng.permutation(rest)])
-        again = rng.permutation(len(self.documents))
+        again = rng.permutation(np.setdiff1d(np.arange(len(self.documents)), chosen.gold))
+        if not len(again):
+            raise ValueError(f"no document of the file can stand beside those of the question {chosen.text!r}")
 
         def other(i: int) -> str:
             return self.documents[pool[i] if i < len(pool) else again[(i - len(pool)) % len(again)]]

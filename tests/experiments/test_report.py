@@ -155,6 +155,18 @@ def test_methods_are_compared_with_any_other_example_by_example(folder, tmp_path
     assert "--against=tova: no run has it; these have full, snapkv, h2o" in capsys.readouterr().err
 
 
+def test_a_control_that_was_told_the_answers_is_marked(tmp_path):
+    """It ranks first, and is no competitor."""
+    fake_run.write(tmp_path, OPTIONS.replace("h2o", "oracle"))
+    said = [row | {"told": True} if row["method"] == "oracle" else row for row in summary.load(tmp_path).rows]
+    (tmp_path / "metrics.jsonl").unlink()
+    record.append_rows(tmp_path / "metrics.jsonl", said)
+    report.write(tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert "oracle @ 256 is a control that is told the answers, and no competitor." in text
+    assert "snapkv @ 256 is a control" not in text
+
+
 def test_several_runs_go_into_one_report(folder, tmp_path, capsys):
     fake_run.write(tmp_path / "other", OPTIONS.replace("full,snapkv,h2o", "full,keydiff"))
     own = (folder / "report.md").read_bytes()

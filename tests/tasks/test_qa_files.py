@@ -94,15 +94,22 @@ def test_the_hub_tables_give_the_same_documents_and_questions(folder):
         assert (table.documents, table.questions) == (own.documents, own.questions)
 
 
-def test_the_same_article_comes_before_random_paragraphs_and_then_all_again(folder, tokenizer):
+def test_the_same_article_comes_before_random_paragraphs_and_then_the_others_again(folder, tokenizer):
     corpus = qa_files.load("qa_1", folder)
     case = corpus.case(where(tokenizer))
-    drawn = [case.others(i) for i in range(11 + 12)]
+    drawn = [case.others(i) for i in range(11 + 11)]
     book = case.gold[0].split(" the ")[0].split()[-1]
     same = [text for text in corpus.documents if f"of book {book} " in text and text not in case.gold]
     assert set(drawn[:3]) == set(same)
     assert set(drawn[3:11]) == set(corpus.documents) - set(same) - set(case.gold)
-    assert sorted(drawn[11:]) == sorted(corpus.documents)  # repeated where more are wanted
+    assert sorted(drawn[11:]) == sorted({*corpus.documents} - {*case.gold})  # repeated where more are wanted
+
+
+def test_a_file_of_one_paragraph_is_refused(tokenizer):
+    """Filling the prompt with the gold paragraph itself would leave nothing to lose."""
+    corpus = qa_files.Corpus(documents=("one",), questions=(qa_files.Question("who?", ("x",), (0,)),), sha256="0")
+    with pytest.raises(ValueError, match="no document of the file can stand beside those of the question 'who[?]'"):
+        corpus.case(where(tokenizer))
 
 
 def test_a_question_is_not_asked_twice_and_seeds_ask_others(folder, tokenizer):
