@@ -16,11 +16,10 @@ from typing import Any
 
 from ml_collections import config_dict
 
-from experiments import folder, models, values
+from experiments import folder, models, plan, values
 from experiments.bench import cell, layout, memory, report, shared, speed, systems, theirs, timing
 from experiments.bench.shared import Bench
 from experiments.bench.timing import Measure
-from experiments.plan import ConfigError
 from nexus import methods, record
 from nexus.models.load import Model
 from nexus.tasks import catalog
@@ -172,7 +171,7 @@ def _prepare(config: config_dict.FrozenConfigDict, model: Model, why_not: dict[s
         )
         examples = catalog.examples(bench.task, request)
     except ValueError as error:
-        raise ConfigError(f"task {bench.task} at length {bench.cell_length}: {error}") from error
+        raise plan.of_task(bench.task, bench.cell_length, error) from error
     other = theirs.build(model) if not all(why_not.values()) else None
     return shared.Bench(cfg=bench, model=model, theirs=other, why_not=why_not, examples=examples)
 

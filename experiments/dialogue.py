@@ -147,7 +147,7 @@ def _scripts(config: config_dict.FrozenConfigDict, model: Model, cells: Sequence
         try:
             made = [script.render(one, model.tokenizer, mode, d.history) for one in load(task, length)]
         except ValueError as error:
-            raise ConfigError(f"task {task} at length {length}: {error}") from error
+            raise plan.of_task(task, length, error) from error
         if (needs := _needs(config, made)) > most:
             raise ConfigError(
                 f"task {task}, {mode}: a conversation needs {needs} tokens, {config.model.name} takes {most}"

@@ -244,7 +244,7 @@ def _examples(config: config_dict.FrozenConfigDict, model: Model) -> Examples:
             try:
                 found[task, length] = catalog.examples(task, request)
             except ValueError as error:
-                raise ConfigError(f"task {task} at length {length}: {error}") from error
+                raise plan.of_task(task, length, error) from error
     return found
 
 

@@ -186,7 +186,7 @@ def _examples(config: config_dict.FrozenConfigDict, model: Model, task: str, len
         )
         return catalog.examples(task, request)
     except ValueError as error:
-        raise plan.ConfigError(f"task {task} at length {length}: {error}") from error
+        raise plan.of_task(task, length, error) from error
 
 
 def _check_told(

@@ -24,6 +24,12 @@ class ConfigError(ValueError):
     """A config asks for what the loaded model cannot do."""
 
 
+def of_task(task: str, length: int, error: Exception) -> ConfigError:
+    """What is wrong with a task's samples; task and length are said once."""
+    said = str(error)
+    return ConfigError(said if said.startswith(f"task {task} ") else f"task {task} at length {length}: {said}")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cell:
     """One row of the table. `ratio` is what the config asked for, None if it asked for an integer budget."""

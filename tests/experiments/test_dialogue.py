@@ -246,7 +246,7 @@ def test_what_cannot_run_is_refused_before_anything_is_loaded(change, complaint)
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (FAKE.replace("length=1400", "length=300"), "task scb_mf at length 300: task scb_mf does not fit"),
+        (FAKE.replace("length=1400", "length=300"), "task scb_mf does not fit into L=300"),
         (FAKE.replace("tiny-llama", "no-such-model"), "no-such-model"),
     ],
 )
