@@ -88,8 +88,8 @@ def scores(results: Results, length: int, grid: Sequence[Summary]) -> Board:
 
 SCORES_NOTE = (
     "Rank: by the mean, among the methods at the same budget. KV: bytes of keys and values, as allocated and as in use "
-    "(mean), per sequence. Minus full, or another method at "
-    "the same budget: paired, example by example."
+    "(mean), per sequence. Minus full, or another method at the same budget: paired, "
+    "example by example."
 )
 
 

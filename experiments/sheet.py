@@ -8,7 +8,7 @@
             tables show that one) | unfinished (a mean that lacks tasks)
 
 Scores 0-100, fractions 0-1, bytes, tokens per second. Numbers are those of metrics.jsonl, not rounded further; a mean
-has those of its cells that are the same in all, and means of what was measured.
+has those of its cells that are the same in all, means of what was measured, and minus_<method>: the paired difference.
 """
 
 from __future__ import annotations
@@ -76,26 +76,20 @@ def _mean(number: int, summary: Summary, rank: int | None) -> Row:
         common[name] = "+".join(dict.fromkeys(part for cell in cells for part in cell[name].split("+")))
     row = common | {name: summary.average(name) for name in MEASURED}
     row |= {name: sum(cell[name] for cell in cells) for name in SUMMED}
+    for name, difference in {FULL: summary.difference, **summary.against}.items():
+        row |= _difference(name, difference)
     mean = summary.mean
-    return (
-        row
-        | {
-            "kind": "mean",
-            "table": number,
-            "status": "compared" if mean else "unfinished",
-            "task": f"mean of {len(in_mean(list(summary.rows)))}",
-            "num_examples": min(cell["num_examples"] for cell in cells),
-            "score": mean.mean if mean else None,
-            "score_low": _known(mean.low) if mean else None,
-            "score_high": _known(mean.high) if mean else None,
-            "rank": rank,
-        }
-        | {
-            field: value
-            for name, difference in {FULL: summary.difference, **summary.against}.items()
-            for field, value in _difference(name, difference).items()
-        }
-    )
+    return row | {
+        "kind": "mean",
+        "table": number,
+        "status": "compared" if mean else "unfinished",
+        "task": f"mean of {len(in_mean(list(summary.rows)))}",
+        "num_examples": min(cell["num_examples"] for cell in cells),
+        "score": mean.mean if mean else None,
+        "score_low": _known(mean.low) if mean else None,
+        "score_high": _known(mean.high) if mean else None,
+        "rank": rank,
+    }
 
 
 def _difference(name: str, found: Interval | None) -> Row:

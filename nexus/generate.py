@@ -1,5 +1,6 @@
 """Sessions: a batch of sequences on one buffer, from the host's side.
 
+    Session.foresee   tell a control what will be asked and answered
     Session.feed      stream tokens in (a context, a question, a turn)
     Session.score     the same, and how likely each token was
     Session.compress  the one cut of the oneshot protocol
@@ -119,7 +120,7 @@ class Session:
         self.peak_bytes = max(self.peak_bytes, program.peak_bytes)
         return program
 
-    # --- the four things a session does -----------------------------------------------------------------------------
+    # --- what a session does -----------------------------------------------------------------------------
 
     def foresee(self, after: Sequence[int], questions: Ids, answers: Ids) -> None:
         """Tells a method that is a control what will be asked and answered; others have no ear for it.

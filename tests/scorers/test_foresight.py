@@ -59,7 +59,7 @@ def test_it_must_be_told_and_others_are_not():
     for call in (lambda s: s.feed([PROMPT]), lambda s: s.score([PROMPT])):
         with pytest.raises(ValueError, match="'oracle' must be told question and answer first: Session.foresee"):
             call(session())
-    with pytest.raises(ValueError, match="'oracle' must be told the expected answers"):
+    with pytest.raises(ValueError, match="'oracle' must be told question and answer"):
         answers.answer_batch(tiny.model(), tiny.build("oracle"), tiny.SETTINGS, [PROMPT], [QUESTION], 4)
     with pytest.raises(ValueError, match="method 'snapkv' takes no future"):
         tiny.session(tiny.build("snapkv")).foresee([1], [QUESTION], [ANSWER])
