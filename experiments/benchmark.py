@@ -21,6 +21,7 @@ from experiments.bench import cell, layout, memory, report, shared, speed, syste
 from experiments.bench.shared import Bench
 from experiments.bench.timing import Measure
 from nexus import methods, record
+from nexus.models.config import DTYPES
 from nexus.models.load import Model
 from nexus.tasks import catalog
 
@@ -53,7 +54,7 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     for name in ("budget", "repeats", "decode_steps", "evict_every", "cell_length", "cell_prompts", "cell_batch",
                  "cell_repeats"):  # fmt: skip
         _number(f"bench.{name}", bench[name])
-    values.one_of("model.dtype", config.model.dtype, ("float32", "bfloat16"))
+    values.one_of("model.dtype", config.model.dtype, DTYPES)
     values.one_of("bench.task", bench.task, tuple(catalog.TASKS))
     if not bench.parts:
         raise ValueError(f"bench.parts is empty; allowed: {', '.join(PARTS)}")

@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import config_dict
 
-from experiments import calibration_text, folder, models, retrieval
+from experiments import calibration_text, folder, models, retrieval, values
 from experiments.plan import ConfigError
 from nexus import methods, record
 from nexus.generate import Session, Settings
+from nexus.models.config import DTYPES
 from nexus.models.load import Model
 
 MARGIN = 256  # tokens of a prompt beside its text
@@ -49,8 +50,7 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
         raise ValueError(f"calibrate.kept={c.kept} must be at most the shortest of lengths={c.lengths}")
     if not -1 <= c.recall < 1:
         raise ValueError(f"calibrate.recall={c.recall} must lie between -1 (every answer counts) and 1")
-    if config.model.dtype not in ("", "float32", "bfloat16"):
-        raise ValueError(f"model.dtype={config.model.dtype!r}; allowed: float32, bfloat16, or empty")
+    values.one_of("model.dtype", config.model.dtype, ("", *DTYPES))
     return config_dict.FrozenConfigDict(config)
 
 

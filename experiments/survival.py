@@ -19,6 +19,7 @@ from experiments import essay_pieces, folder, models, values
 from experiments.lifetimes import report, simulation, streams
 from experiments.lifetimes.simulation import Setting
 from nexus import methods, record
+from nexus.models.config import DTYPES
 from nexus.samplers import Reservoir, Sampler, Top
 
 PARTS = ("simulation", "model")
@@ -48,8 +49,7 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     for name in ("seed", "spread", "noise"):
         if s[name] < 0:
             raise ValueError(f"survival.{name}={s[name]} is out of range: at least 0")
-    if config.model.dtype not in ("float32", "bfloat16"):
-        raise ValueError(f"model.dtype={config.model.dtype!r} is not known; allowed: float32, bfloat16")
+    values.one_of("model.dtype", config.model.dtype, DTYPES)
     if s.length % s.chunk:
         raise ValueError(f"survival.length={s.length} is no multiple of chunk={s.chunk}")
     if -(-s.budget // s.chunk) + s.ages > s.length // s.chunk:

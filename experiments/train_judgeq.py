@@ -16,13 +16,14 @@ import numpy as np
 import optax
 from ml_collections import config_dict
 
-from experiments import folder, models
+from experiments import folder, models, values
 from experiments.plan import ConfigError
 from experiments.progress import time_left
 from experiments.training.resume import resume
 from nexus import methods, probes, record
 from nexus.checkpoint import Checkpoints
 from nexus.generate import Session, Settings
+from nexus.models.config import DTYPES
 from nexus.models.load import Model
 from nexus.training import records, soft_queries
 from nexus.training.soft_queries import Batch, State
@@ -52,8 +53,7 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
         raise ValueError(f"train.warmup={train.warmup} must be below train.steps={train.steps}")
     if unknown := set(data.kinds) - set(records.KINDS):
         raise ValueError(f"data.kinds {', '.join(sorted(unknown))}; allowed: {', '.join(records.KINDS)}")
-    if config.model.dtype not in ("", "float32", "bfloat16"):
-        raise ValueError(f"model.dtype={config.model.dtype!r}; allowed: '', float32, bfloat16")
+    values.one_of("model.dtype", config.model.dtype, ("", *DTYPES))
     return config_dict.FrozenConfigDict(config)
 
 

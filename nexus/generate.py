@@ -100,7 +100,7 @@ class Session:
         self.evicting = not full_first
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0) if rng is None else rng, jnp.arange(batch))
         self.buffer = decode.init_buffer(method, self.layout, batch, keys)
-        self.hidden = jnp.zeros((batch, model.config.dim), jnp.dtype(model.config.dtype))
+        self.hidden = jnp.zeros((batch, model.config.dim), jnp.dtype(model.config.activations))
         self.rng = jax.vmap(jax.random.fold_in, (0, None))(keys, SAMPLING)
         self.frozen = False
         self.told = not method.scorer.foresees

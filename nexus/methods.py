@@ -60,7 +60,7 @@ class Method:
         return Layout(
             num_layers=cfg.num_layers, num_kv_heads=cfg.num_kv_heads, num_groups=cfg.num_heads // cfg.num_kv_heads,
             head_dim=cfg.head_dim, budget=budget or self.budget, tail=tail,
-            pools=self.allocator.pools(cfg.num_layers, cfg.num_kv_heads), dtype=cfg.dtype,
+            pools=self.allocator.pools(cfg.num_layers, cfg.num_kv_heads), dtype=cfg.activations,
             dim=getattr(cfg, "dim", 0), vocab_size=getattr(cfg, "vocab_size", 0),
         )  # fmt: skip
 

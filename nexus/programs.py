@@ -92,7 +92,7 @@ def _buffer(method: Method, layout: Layout, batch: int) -> kv.KVBuffer:
 
 
 def _hidden(cfg: ModelConfig, batch: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((batch, cfg.dim), jnp.dtype(cfg.dtype))
+    return jax.ShapeDtypeStruct((batch, cfg.dim), jnp.dtype(cfg.activations))
 
 
 def _ints(*shape: int) -> jax.ShapeDtypeStruct:

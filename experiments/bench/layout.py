@@ -100,7 +100,7 @@ def decode_step(bench: Bench, batch: int) -> Measure:
         numbers = jnp.int32(steps), jnp.asarray([-2], jnp.int32), jnp.float32(0)  # no token ends it
 
         def run(buffer: KVBuffer) -> jax.Array:
-            hidden, done = jnp.zeros((batch, cfg.dim), cfg.dtype), jnp.zeros((batch,), bool)
+            hidden, done = jnp.zeros((batch, cfg.dim), cfg.activations), jnp.zeros((batch,), bool)
             rng = jax.random.split(jax.random.key(0), batch)
             return step.run(params, decode.Decoding(buffer=buffer, hidden=hidden, done=done, rng=rng), *numbers)[1]
 

@@ -42,7 +42,7 @@ def _peak(bench: Bench, method: Method, length: int) -> float:
 def keys_and_values(bench: Bench) -> Measure:
     """Bytes of the table's keys and values against the formula budget * L * K * 2 * H * bytes of a number."""
     cfg, model = bench.cfg, bench.model.config
-    number = jnp.dtype(model.dtype).itemsize
+    number = jnp.dtype(model.activations).itemsize
     formula = "budget * L * K * 2 * H * bytes"
     found = {formula: cfg.budget * model.num_layers * model.num_kv_heads * 2 * model.head_dim * number}
     ratios = []

@@ -13,7 +13,7 @@ from typing import Any
 from nexus.rope import LinearScaling, Llama3Scaling, RopeConfig
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("float32", "bfloat16", "mixed")
 ROPE_TYPES = ("default", "linear", "llama3")
 
 
@@ -58,6 +58,16 @@ class ModelConfig:
                 f"{self.name}: num_kv_heads must divide num_heads: "
                 f"num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}"
             )
+
+    @property
+    def activations(self) -> str:
+        """Dtype of everything but the matrices of the layers: embedding, norms, residual stream, attention, cache."""
+        return "float32" if self.dtype == "mixed" else self.dtype
+
+    @property
+    def matrices(self) -> str:
+        """Dtype of the layers' matrices (nexus/models/product.py)."""
+        return "bfloat16" if self.dtype == "mixed" else self.dtype
 
     @property
     def num_groups(self) -> int:

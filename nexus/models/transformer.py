@@ -7,7 +7,7 @@ Parameters, stacked over layers and scanned; every matrix is [in, out], so that 
     embed [V,D]   final_norm [D]   head [D,V] (untied models only)
     blocks: attn_norm [L,D]  wqkv [L,D,(N+2K)*H]  wo [L,N*H,D]  ffn_norm [L,D]  w_gate_up [L,D,2F]  w_down [L,F,D]
             bqkv [L,(N+2K)*H] (qkv_bias)   q_norm k_norm [L,H] (qk_norm)
-Query head n belongs to kv head n // G.
+Query head n belongs to kv head n // G. Matrices of a layer are stored as nexus/models/product.py says.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from nexus.models.config import ModelConfig
+from nexus.models.product import product, read, stored
 
 Params = dict[str, Any]
 BlockAttendFn = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, Any]]
@@ -52,10 +53,10 @@ class Block(nn.Module):
         out, extra = attend_fn(q, k, v, h)
         width = cfg.num_heads * cfg.head_dim
         out = jnp.moveaxis(out, 3, 1).reshape(*x.shape[:2], width).astype(x.dtype)
-        x = x + out @ self._matrix("wo", width, cfg.dim)
+        x = x + product(out, self._matrix("wo", width, cfg.dim))
         h = rms_norm(x, self._norm("ffn_norm", cfg.dim), cfg.rms_eps)
-        gate, up = jnp.split(h @ self._matrix("w_gate_up", cfg.dim, 2 * cfg.ffn_dim), 2, axis=-1)
-        x = x + (nn.silu(gate) * up) @ self._matrix("w_down", cfg.ffn_dim, cfg.dim)
+        gate, up = jnp.split(product(h, self._matrix("w_gate_up", cfg.dim, 2 * cfg.ffn_dim)), 2, axis=-1)
+        x = x + product(nn.silu(gate) * up, self._matrix("w_down", cfg.ffn_dim, cfg.dim))
         return x, extra
 
     def _project(self, h: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -64,7 +65,7 @@ class Block(nn.Module):
         B, T, _ = h.shape
         K, G, H = cfg.num_kv_heads, cfg.num_groups, cfg.head_dim
         columns = (K * G + 2 * K) * H
-        qkv = h @ self._matrix("wqkv", cfg.dim, columns)
+        qkv = product(h, self._matrix("wqkv", cfg.dim, columns))
         if cfg.qkv_bias:
             qkv = qkv + self.param("bqkv", nn.initializers.normal(0.1), (columns,), self._dtype).reshape(1, 1, -1)
         q, k, v = jnp.split(qkv, [K * G * H, (K * G + K) * H], axis=-1)
@@ -76,10 +77,15 @@ class Block(nn.Module):
 
     @property
     def _dtype(self) -> jnp.dtype:
-        return jnp.dtype(self.cfg.dtype)
+        return jnp.dtype(self.cfg.activations)
 
     def _matrix(self, name: str, rows: int, columns: int) -> jax.Array:
-        return self.param(name, nn.initializers.lecun_normal(), (rows, columns), self._dtype)
+        """As it is stored: for `product`."""
+
+        def make(rng: jax.Array) -> jax.Array:
+            return stored(nn.initializers.lecun_normal()(rng, (rows, columns), jnp.dtype(self.cfg.matrices)))
+
+        return self.param(name, make)
 
     def _norm(self, name: str, size: int) -> jax.Array:
         return self.param(name, nn.initializers.ones, (size,), self._dtype)
@@ -116,9 +122,9 @@ def logits(cfg: ModelConfig, params: Params, hidden: jax.Array) -> jax.Array:
 
 
 def init_params(cfg: ModelConfig, rng: jax.Array) -> Params:
-    """Random parameters in the dtype of the config."""
+    """Random parameters in the dtypes of the config."""
     embed_rng, block_rng, head_rng = jax.random.split(rng, 3)
-    dtype, scale = jnp.dtype(cfg.dtype), cfg.dim**-0.5
+    dtype, scale = jnp.dtype(cfg.activations), cfg.dim**-0.5
     params: Params = {
         "embed": scale * jax.random.normal(embed_rng, (cfg.vocab_size, cfg.dim), dtype),
         "final_norm": jnp.ones((cfg.dim,), dtype),
@@ -130,13 +136,13 @@ def init_params(cfg: ModelConfig, rng: jax.Array) -> Params:
 
 
 def _init_block(cfg: ModelConfig, rng: jax.Array) -> Params:
-    x = jnp.zeros((1, 1, cfg.dim), jnp.dtype(cfg.dtype))
+    x = jnp.zeros((1, 1, cfg.dim), jnp.dtype(cfg.activations))
     return Block(cfg).init(rng, x, lambda q, k, v, h: (q, None))["params"]
 
 
 def output_projection(cfg: ModelConfig, params: Params) -> jax.Array:
     """The output projection by head, [L,K,G,H,D], of stacked parameters: what a head adds to the residual stream."""
-    wo = params["blocks"]["wo"]
+    wo = read(params["blocks"]["wo"])
     return wo.reshape(cfg.num_layers, cfg.num_kv_heads, cfg.num_groups, cfg.head_dim, cfg.dim)
 
 

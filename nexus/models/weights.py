@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nexus.models.config import ModelConfig
+from nexus.models.product import stored
 from nexus.models.transformer import Params
 
 Shape = tuple[int, ...]
@@ -66,30 +67,30 @@ def check(cfg: ModelConfig, found: Mapping[str, Shape], where: str) -> None:
 
 
 def assemble(cfg: ModelConfig, get: Callable[[str], np.ndarray]) -> Params:
-    """Parameters in the dtype of the config from `get(name)` -> float array [out, in] or [out]."""
-    dtype = np.dtype(jnp.dtype(cfg.dtype))
+    """Parameters in the dtypes of the config from `get(name)` -> float array [out, in] or [out]."""
+    dtype = np.dtype(jnp.dtype(cfg.activations))
     params: Params = {
         "embed": jnp.asarray(get(EMBED).astype(dtype)),
         "final_norm": jnp.asarray(get(FINAL_NORM).astype(dtype)),
-        "blocks": {name: _stacked(cfg, parts, get, dtype) for name, parts in layer_tensors(cfg).items()},
+        "blocks": {name: _stacked(cfg, parts, get) for name, parts in layer_tensors(cfg).items()},
     }
     if not cfg.tied_embeddings:
         params["head"] = jnp.asarray(np.ascontiguousarray(get(HEAD).astype(dtype).T))
     return params
 
 
-def _stacked(
-    cfg: ModelConfig, parts: tuple[tuple[str, Shape], ...], get: Callable[[str], np.ndarray], dtype: np.dtype
-) -> jax.Array:
+def _stacked(cfg: ModelConfig, parts: tuple[tuple[str, Shape], ...], get: Callable[[str], np.ndarray]) -> jax.Array:
     """[L, in, sum of outs] (matrices, transposed) or [L, sum of outs] (vectors) of the parts side by side."""
     outs = [shape[0] for _, shape in parts]
+    matrix = len(parts[0][1]) == 2
+    dtype = jnp.dtype(cfg.matrices if matrix else cfg.activations)
     stacked = np.empty((cfg.num_layers, *parts[0][1][1:], sum(outs)), dtype)
     for layer in range(cfg.num_layers):
         start = 0
         for (name, _), size in zip(parts, outs, strict=True):
             stacked[layer, ..., start : start + size] = get(_in_layer(layer, name)).T
             start += size
-    return jnp.asarray(stacked)
+    return stored(jnp.asarray(stacked)) if matrix else jnp.asarray(stacked)
 
 
 def _in_layer(layer: int, name: str) -> str:

@@ -26,6 +26,7 @@ from jax import lax
 from nexus import attention
 from nexus import buffer as kv
 from nexus.models import transformer
+from nexus.models.product import product
 from nexus.scorers.base import Entries, Scorer
 from nexus.shapes import EMPTY
 from nexus.side import Side
@@ -98,7 +99,7 @@ class CounterCausal(Scorer):
         block: Any = transformer.Block(cfg)
         _, out = block.apply({"params": last}, inputs, attend)  # [B,K,G,n,H]; what else the block computes is not used
         out = jnp.moveaxis(out, 3, 1).reshape(*pos.shape, -1).astype(inputs.dtype)
-        return transformer.rms_norm(inputs + out @ last["wo"], side.params["final_norm"], cfg.rms_eps)
+        return transformer.rms_norm(inputs + product(out, last["wo"]), side.params["final_norm"], cfg.rms_eps)
 
     def _ahead(self, side: Side, layer: jax.Array, q: jax.Array, pos: jax.Array) -> attention.Partial:
         """Attention of folded queries at pos [B,n] over all entries more than `gap` ahead of them."""

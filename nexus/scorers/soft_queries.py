@@ -52,7 +52,7 @@ class SoftQueries(Scorer):
             rows = probes.init(params["embed"])
         else:
             rows = jnp.asarray(probes.load(self.probes, cfg))
-        return {"rows": rows.astype(jnp.dtype(cfg.dtype))[None]}
+        return {"rows": rows.astype(jnp.dtype(cfg.activations))[None]}
 
     def recent(self, budget: int) -> int:
         return self.window

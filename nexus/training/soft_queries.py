@@ -67,7 +67,7 @@ def read(cfg: ModelConfig, params: Any, tokens: jax.Array, length: jax.Array) ->
         return attention.finish(part).reshape(q.shape).astype(v.dtype), into
 
     shape = (cfg.num_layers, B, cfg.num_kv_heads, P, cfg.head_dim)
-    into = (jnp.zeros(shape, jnp.dtype(cfg.dtype)), jnp.zeros(shape, jnp.dtype(cfg.dtype)))
+    into = (jnp.zeros(shape, jnp.dtype(cfg.activations)), jnp.zeros(shape, jnp.dtype(cfg.activations)))
     _, (k, v) = transformer.forward(cfg, params, jnp.where(seen >= 0, tokens, 0), attend, into)
     return Prompt(k, v, length)
 
@@ -103,7 +103,7 @@ def loss(cfg: ModelConfig, params: Any, rows: jax.Array, batch: Batch) -> jax.Ar
     B, (Ns, D) = batch.prompt.shape[0], rows.shape
     prompt = jax.lax.stop_gradient(read(cfg, params, batch.prompt, batch.prompt_length))
     target = looked_at(cfg, params, prompt, batch.response, batch.response_length)
-    soft = jnp.broadcast_to(rows.astype(jnp.dtype(cfg.dtype)), (B, Ns, D))
+    soft = jnp.broadcast_to(rows.astype(jnp.dtype(cfg.activations)), (B, Ns, D))
     got = looked_at(cfg, params, prompt, soft, jnp.full((B,), Ns))
     return ((got - jax.lax.stop_gradient(target)) ** 2).sum(axis=-1).mean()  # P * mean over P is the sum
 
