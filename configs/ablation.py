@@ -67,6 +67,8 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.ablation.gates = ()  # VARIANT=FILE: gates that are not trained here
     config.variant = _nested(VARIANTS)  # what each changes: gate, loss, data, train, cache and method
 
+    config.model.dtype = "fast"  # matrices in bfloat16 on CPU, as in configs/train_retention.py
+
     # training
     for section in TRAINING:
         config[section] = train_retention.get_config()[section]

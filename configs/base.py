@@ -58,7 +58,7 @@ def get_config() -> config_dict.ConfigDict:
 
     config.model = config_dict.ConfigDict()
     config.model.name = EMBEDDED  # embedded model, preset, safetensors folder, GGUF file or hub name
-    config.model.dtype = ""  # float32 | bfloat16 | mixed; empty: the model's own choice for this device
+    config.model.dtype = ""  # float32 | bfloat16 | mixed | fast; empty: float32 on CPU, else bfloat16
 
     config.eval = config_dict.ConfigDict()
     config.eval.tasks = ("niah_single_2",)  # names or sets of `python -m nexus.tasks`, or all

@@ -29,7 +29,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
 
     config.model = config_dict.ConfigDict()
     config.model.name = "smollm2-135m-instruct"
-    config.model.dtype = ""  # float32 | bfloat16 | mixed; empty: the model's own choice for this device
+    config.model.dtype = ""  # float32 | bfloat16 | mixed | fast; empty: float32 on CPU, else bfloat16
 
     config.calibrate = config_dict.ConfigDict()
     config.calibrate.needles = 3  # each in a text of its own

@@ -7,7 +7,7 @@
 
 The embedded model, length 1024, 16 examples per task. `niah_words` is a task of ours whose values are words: a
 number is written digit by digit and lost with one of them. A run that is killed continues when it is started again.
-Differs from base.py: tasks, methods, ratios, number of examples.
+Differs from base.py: tasks, methods, ratios, number of examples, dtype.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.eval.ratios = (0.10, 0.25)  # share of the length
     config.eval.num_examples = 16
 
-    # time: examples share every product
+    # time: matrices in bfloat16, and examples share every product
+    config.model.dtype = "fast"
     config.eval.batch_size = 8
     config.eval.max_new_tokens = 32
 

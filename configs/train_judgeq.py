@@ -26,7 +26,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
 
     config.model = config_dict.ConfigDict()
     config.model.name = "smollm2-135m-instruct"
-    config.model.dtype = ""  # float32 | bfloat16 | mixed; empty: the model's own choice for this device
+    config.model.dtype = "fast"  # float32 | bfloat16 | mixed | fast: mixed on CPU, else bfloat16
 
     config.data = config_dict.ConfigDict()
     config.data.length = 512  # tokens of a prompt, question included, at most

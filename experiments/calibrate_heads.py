@@ -22,7 +22,7 @@ from experiments import calibration_text, folder, models, retrieval, values
 from experiments.plan import ConfigError
 from nexus import methods, record
 from nexus.generate import Session, Settings
-from nexus.models.config import DTYPES
+from nexus.models.config import ASKED
 from nexus.models.load import Model
 
 MARGIN = 256  # tokens of a prompt beside its text
@@ -50,7 +50,7 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
         raise ValueError(f"calibrate.kept={c.kept} must be at most the shortest of lengths={c.lengths}")
     if not -1 <= c.recall < 1:
         raise ValueError(f"calibrate.recall={c.recall} must lie between -1 (every answer counts) and 1")
-    values.one_of("model.dtype", config.model.dtype, ("", *DTYPES))
+    values.one_of("model.dtype", config.model.dtype, ("", *ASKED))
     return config_dict.FrozenConfigDict(config)
 
 

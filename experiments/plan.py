@@ -14,7 +14,7 @@ from ml_collections import config_dict
 
 from experiments import values
 from nexus import generate, methods
-from nexus.models.config import DTYPES
+from nexus.models.config import ASKED
 from nexus.tasks import catalog
 
 FULL = "full"
@@ -82,7 +82,7 @@ def resolve(
     ):
         values.within(f"eval.{name}", ev[name], low, high)
     values.one_of("eval.question_mode", ev.question_mode, QUESTION_MODES)
-    values.one_of("model.dtype", config.model.dtype, ("", *DTYPES))
+    values.one_of("model.dtype", config.model.dtype, ("", *ASKED))
     if not config.model.name:
         raise ValueError("model.name is empty: give a preset, a path or a hub name")
     _check_grid(ev)

@@ -23,7 +23,7 @@ from experiments.training.resume import resume
 from nexus import methods, probes, record
 from nexus.checkpoint import Checkpoints
 from nexus.generate import Session, Settings
-from nexus.models.config import DTYPES
+from nexus.models.config import ASKED
 from nexus.models.load import Model
 from nexus.training import records, soft_queries
 from nexus.training.soft_queries import Batch, State
@@ -53,7 +53,7 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
         raise ValueError(f"train.warmup={train.warmup} must be below train.steps={train.steps}")
     if unknown := set(data.kinds) - set(records.KINDS):
         raise ValueError(f"data.kinds {', '.join(sorted(unknown))}; allowed: {', '.join(records.KINDS)}")
-    values.one_of("model.dtype", config.model.dtype, ("", *DTYPES))
+    values.one_of("model.dtype", config.model.dtype, ("", *ASKED))
     return config_dict.FrozenConfigDict(config)
 
 

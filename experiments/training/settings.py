@@ -9,7 +9,7 @@ from ml_collections import config_dict
 from experiments import values
 from nexus import methods
 from nexus.gates import GateConfig
-from nexus.models.config import DTYPES
+from nexus.models.config import ASKED
 from nexus.tasks import catalog
 from nexus.training.retention import Recipe
 from nexus.training.rows import Mix
@@ -26,7 +26,7 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     config.data.shares = tuple(_number("data.shares", text, float) for text in values.pieces(config.data.shares))
     if train.method not in SHARING:
         raise ValueError(f"train.method={train.method!r} is not known; allowed: {', '.join(SHARING)}")
-    values.one_of("model.dtype", config.model.dtype, ("", *DTYPES))
+    values.one_of("model.dtype", config.model.dtype, ("", *ASKED))
     limits = {"steps": 1, "batch": 1, "accumulate": 1, "warmup": 0, "regress_steps": 0, "save_every": 1, "seed": 0}
     for name, least in limits.items():
         _least(f"train.{name}", train[name], least)

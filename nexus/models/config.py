@@ -14,6 +14,7 @@ from nexus.rope import LinearScaling, Llama3Scaling, RopeConfig
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 DTYPES = ("float32", "bfloat16", "mixed")
+ASKED = ("fast", *DTYPES)  # what a person may write; fast: mixed on CPU, bfloat16 on accelerators
 ROPE_TYPES = ("default", "linear", "llama3")
 
 

@@ -15,7 +15,7 @@ import jax
 
 from nexus import fetch
 from nexus.models import load_gguf, load_safetensors, tokenizer_gguf, tokenizer_hf
-from nexus.models.config import DTYPES, ModelConfig
+from nexus.models.config import ASKED, ModelConfig
 from nexus.models.presets import PRESETS
 from nexus.models.tokenizer import Tokenizer, byte_tokenizer
 from nexus.models.transformer import Params, init_params
@@ -35,17 +35,21 @@ class Model:
 
 
 def load_model(name_or_path: str | Path, dtype: str | None = None) -> Model:
-    """Load by path or name; `dtype` None means float32 on CPU and bfloat16 on accelerators.
+    """Load by path or name.
+
+    dtype: float32, bfloat16, mixed (nexus/models/product.py), or fast, which is mixed on CPU and bfloat16 on
+    accelerators. None: float32 on CPU, bfloat16 on accelerators.
 
     Raises:
       FileNotFoundError: nothing of that name; the message lists what was tried.
       ValueError: files that are broken or describe a model that is not supported.
       nexus.fetch.FetchError: the embedded model is not in the cache and cannot be downloaded.
     """
-    if dtype is None:
-        dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype {dtype!r}; known: {', '.join(DTYPES)}")
+    if dtype not in (None, *ASKED):
+        raise ValueError(f"dtype {dtype!r}; known: {', '.join(ASKED)}")
+    if dtype in (None, "fast"):
+        on_cpu = "mixed" if dtype else "float32"
+        dtype = on_cpu if jax.default_backend() == "cpu" else "bfloat16"
     name, path = str(name_or_path), Path(name_or_path).expanduser()
     if not name:
         raise ValueError("the model's name is empty: give a local path, a preset, the embedded model or a hub name")

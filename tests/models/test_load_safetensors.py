@@ -46,8 +46,14 @@ def test_default_dtype_on_cpu_is_float32():
     assert load_model(dense.directory("smollm2")).config.dtype == "float32"
 
 
+def test_fast_is_mixed_on_cpu():
+    model = load_model(dense.directory("smollm2"), dtype="fast")
+    assert model.config.dtype == "mixed"
+    assert model.params["embed"].dtype == jnp.float32
+
+
 def test_unknown_dtype_is_refused():
-    with pytest.raises(ValueError, match="dtype 'float16'; known: float32, bfloat16, mixed"):
+    with pytest.raises(ValueError, match="dtype 'float16'; known: fast, float32, bfloat16, mixed"):
         load_model(dense.directory("llama2"), dtype="float16")
 
 
