@@ -189,12 +189,6 @@ def rouge_recall(reference: str, said: str) -> float:
     return sum(min(wanted.count(w), there.count(w)) for w in set(wanted)) / max(len(wanted), 1)
 
 
-def environment_of_this() -> dict[str, Any]:
-    """Where it was made, without the folder of the run: a calibration file is shared."""
-    found = record.environment()
-    return found | {"command": [word for word in found["command"] if not word.startswith("--workdir")]}
-
-
 def calibration(
     config: config_dict.FrozenConfigDict, model: Model, runner: Runner, heads: np.ndarray, weight: np.ndarray,
     scored: list[Row],
@@ -213,7 +207,7 @@ def calibration(
             "dtype": model.config.dtype,
             "tokenizer": model.tokenizer.fingerprint,
             "seed": config.calibrate.seed,
-            "environment": environment_of_this(),
+            "environment": record.environment(),
         },
     }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
@@ -17,7 +19,7 @@ def lines(processes: Sequence[Row], rows: Sequence[Row]) -> list[str]:
         named = f"{entry['run']}, " if "run" in entry else ""
         found.append(
             f"{named}{entry['started']}: {wall}; {entry['device']}, {entry['cpus']} CPU cores, "
-            f"Python {entry['python']}; commit `{entry['git_commit']}`; {versions}"
+            f"Python {entry['python']}; commit `{entry['git_commit']}`; {versions}{_command(entry['command'])}"
         )
     wordings = {row["task"]: row["template_hash"] for row in rows}
     found.append(
@@ -25,3 +27,10 @@ def lines(processes: Sequence[Row], rows: Sequence[Row]) -> list[str]:
         + ", ".join(f"{task} `{value[:8]}`" for task, value in wordings.items())
     )
     return found
+
+
+def _command(argv: Sequence[str]) -> str:
+    """What to type for the same run; nothing where the process was not begun by launch.py."""
+    if not argv or Path(argv[0]).name != "launch.py":
+        return ""
+    return f"; `python launch.py {shlex.join(argv[1:])}`"

@@ -163,7 +163,7 @@ def environment(root: Path = ROOT) -> dict[str, Any]:
         "device": f"{len(devices)} x {devices[0].device_kind}" if devices else "none",
         "backend": jax.default_backend(),
         "versions": versions,
-        "command": sys.argv,
+        "command": [word for word in sys.argv if not word.startswith("--workdir=")],  # nor whose folder it was
     }
 
 

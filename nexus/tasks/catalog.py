@@ -6,6 +6,7 @@ A new set adds its rows here. `python -m nexus.tasks` prints the table.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -204,7 +205,9 @@ def task_named(name: str) -> Task:
     if name not in TASKS and (percent := needle_map.depth(name)) is not None:
         return _needle_map(percent)
     if name not in TASKS:
-        raise ValueError(f"unknown task {name!r}; allowed: {', '.join(TASKS)}")
+        near = difflib.get_close_matches(name, TASKS, n=3)
+        meant = f"did you mean {', '.join(near)}? " if near else ""
+        raise ValueError(f"unknown task {name!r}; {meant}allowed: {', '.join(TASKS)}")
     return TASKS[name]
 
 

@@ -26,7 +26,9 @@ def test_every_metric_that_an_example_may_name_is_a_rule():
 
 def test_an_unknown_task_is_an_error_that_names_the_known_ones(tokenizer):
     request = catalog.Request(tokenizer=tokenizer, length=512, n=1, seed=0)
-    with pytest.raises(ValueError, match="unknown task 'niah_single_4'; allowed: niah_single_1, .*, fwe, "):
+    with pytest.raises(
+        ValueError, match="unknown task 'niah_single_4'; did you mean .*allowed: niah_single_1, .*, fwe, "
+    ):
         catalog.examples("niah_single_4", request)
 
 

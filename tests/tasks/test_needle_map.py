@@ -70,7 +70,7 @@ def test_every_whole_per_cent_is_a_task_and_nothing_else():
         assert needle_map.depth(name) is None
     assert catalog.task_named("needle_map_33").suite == "needle_map" and catalog.known("needle_map_33")
     assert not catalog.known("needle_map_101")
-    with pytest.raises(ValueError, match="unknown task 'needle_map_101'; allowed: "):
+    with pytest.raises(ValueError, match="unknown task 'needle_map_101'; did you mean .*needle_map_100.* allowed: "):
         catalog.task_named("needle_map_101")
 
 
