@@ -2,6 +2,8 @@
 
     python launch.py --config=configs/benchmark.py
     python launch.py --config=configs/benchmark.py:parts=layout,repeats=9
+    python launch.py --config=configs/benchmark.py:dtype=float32
+    python launch.py --config=configs/benchmark.py:against_dtype=bfloat16
     python launch.py --config=configs/benchmark.py:model=tiny-llama,lengths=512,parts=prefill+decode+memory,against=
 
 The embedded model. Everything is timed in turn (A B C A B C ...) after a warm-up, in one process, and reported as
@@ -16,8 +18,8 @@ from ml_collections import config_dict
 from configs import base
 
 OPTIONS = (
-    "parts", "against", "budget", "equal", "unequal", "systems", "repeats", "seed", "lengths", "chunks", "batches",
-    "decode_steps", "evict_every", "task", "cell_length", "cell_prompts", "cell_batch", "cell_repeats",
+    "parts", "against", "against_dtype", "budget", "equal", "unequal", "systems", "repeats", "seed", "lengths",
+    "chunks", "batches", "decode_steps", "evict_every", "task", "cell_length", "cell_prompts", "cell_batch", "cell_repeats",
 )  # fmt: skip
 SHORT = {name: f"bench.{name}" for name in OPTIONS} | {
     "length": "bench.lengths",
@@ -32,11 +34,12 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
 
     config.model = config_dict.ConfigDict()
     config.model.name = "smollm2-135m-instruct"
-    config.model.dtype = "float32"  # of both sides of every comparison
+    config.model.dtype = "mixed"  # float32 | bfloat16 | mixed: what we compute in
 
     config.bench = config_dict.ConfigDict()
     config.bench.parts = ("prefill", "decode", "layout", "memory", "systems", "cell")
     config.bench.against = ("transformers", "kvpress")  # compared with where they are installed; empty: with neither
+    config.bench.against_dtype = "float32"  # float32 | bfloat16: what they compute in, on the same weights
     config.bench.budget = 256  # kept entries per layer and kv head
     config.bench.equal = "streaming_llm"  # a method whose heads all hold the budget
     config.bench.unequal = "snapkv"  # one that is run with equal heads and with allocator=global

@@ -55,6 +55,7 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
                  "cell_repeats"):  # fmt: skip
         _number(f"bench.{name}", bench[name])
     values.one_of("model.dtype", config.model.dtype, DTYPES)
+    values.one_of("bench.against_dtype", bench.against_dtype, theirs.DTYPES)
     values.one_of("bench.task", bench.task, tuple(catalog.TASKS))
     if not bench.parts:
         raise ValueError(f"bench.parts is empty; allowed: {', '.join(PARTS)}")
@@ -173,7 +174,7 @@ def _prepare(config: config_dict.FrozenConfigDict, model: Model, why_not: dict[s
         examples = catalog.examples(bench.task, request)
     except ValueError as error:
         raise plan.of_task(bench.task, bench.cell_length, error) from error
-    other = theirs.build(model) if not all(why_not.values()) else None
+    other = theirs.build(model, bench.against_dtype) if not all(why_not.values()) else None
     return shared.Bench(cfg=bench, model=model, theirs=other, why_not=why_not, examples=examples)
 
 
@@ -184,6 +185,7 @@ def _fields(config: config_dict.FrozenConfigDict, model: Model) -> Row:
     return {
         "model": config.model.name,
         "dtype": model.config.dtype,
+        "against_dtype": config.bench.against_dtype,
         "config_hash": record.config_hash(config.to_dict()),
         "environment": environment | {"machine": _machine(), "versions": versions},
     }

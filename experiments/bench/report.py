@@ -45,7 +45,7 @@ def _header(rows: Sequence[Row]) -> str:
     env = first["environment"]
     return "\n".join(
         [
-            f"# Benchmark: {first['model']}, {first['dtype']}",
+            f"# Benchmark: {first['model']}, {first['dtype']}; torch in {first.get('against_dtype', 'float32')}",
             "",
             f"- machine: {env['machine']}, {env['cpus']} CPU cores; {env['device']}; {env['platform']}",
             f"- commit {', '.join(sorted({'`' + row['environment']['git_commit'] + '`' for row in rows}))}, "

@@ -1,8 +1,9 @@
 """The other side of the benchmark: transformers and kvpress, with our parameters, on the same prompts.
 
-torch is imported inside functions only, so that this file can be read where it is not installed. float32 on CPU, sdpa,
-all cores. kvpress is driven as its own pipeline does it: prefill under the press, then question and greedy answer with
-true positions, one prompt at a time.
+torch is imported inside functions only, so that this file can be read where it is not installed. On CPU, sdpa, all
+cores, with exactly the numbers of our parameters: a model of dtype mixed gives its rounded matrices. kvpress is driven
+as its own pipeline does it: prefill under the press, then question and greedy answer with true positions, one prompt at
+a time.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import numpy as np
 
 from nexus.models.config import ModelConfig
 from nexus.models.load import Model
+from nexus.models.product import read
 from nexus.rope import FactorScaling, LinearScaling, Llama3Scaling
 
+DTYPES = ("float32", "bfloat16")
 NAME, NOT_INSTALLED = "transformers", "not installed"
 PACKAGES = {"transformers": ("torch", "transformers"), "kvpress": ("torch", "transformers", "kvpress")}
 
@@ -34,15 +37,15 @@ def why_not(name: str, wanted: Sequence[str], cfg: ModelConfig) -> str:
         return f"{NOT_INSTALLED}: {', '.join(absent)}"
     if jax.default_backend() != "cpu":
         return f"compared on CPU only; this device is {jax.default_backend()}"
-    if cfg.family != "llama" or cfg.dtype != "float32" or cfg.sliding_window or cfg.qkv_bias or cfg.qk_norm:
-        return f"compared for plain llama models in float32 only; {cfg.name} is {cfg.family} in {cfg.dtype}"
+    if cfg.family != "llama" or cfg.dtype == "bfloat16" or cfg.sliding_window or cfg.qkv_bias or cfg.qk_norm:
+        return f"compared for plain llama models in float32 or mixed only; {cfg.name} is {cfg.family} in {cfg.dtype}"
     if isinstance(cfg.rope.scaling, FactorScaling):
         return f"compared where transformers knows the rope scaling; {cfg.name} stores worked-out frequencies"
     return ""
 
 
-def build(model: Model) -> Any:
-    """LlamaForCausalLM with the parameters of our model."""
+def build(model: Model, dtype: str = "float32") -> Any:
+    """LlamaForCausalLM with the parameters of our model; dtype: float32 or bfloat16, of everything it computes."""
     import torch
     import transformers
 
@@ -60,7 +63,7 @@ def build(model: Model) -> Any:
     if unexpected or set(missing) - ({"lm_head.weight"} if cfg.tied_embeddings else set()):
         raise RuntimeError(f"weights do not fit LlamaForCausalLM: missing {missing}, unexpected {unexpected}")
     theirs.tie_weights()
-    return theirs
+    return theirs.to(getattr(torch, dtype))
 
 
 def _scaling(cfg: ModelConfig) -> dict[str, Any] | None:
@@ -79,7 +82,7 @@ def _scaling(cfg: ModelConfig) -> dict[str, Any] | None:
 
 def _weights(model: Model) -> dict[str, np.ndarray]:
     """Our parameters under the names of transformers; its matrices are [out,in]."""
-    cfg, params = model.config, jax.tree.map(np.asarray, model.params)
+    cfg, params = model.config, jax.tree.map(lambda x: np.asarray(read(x), np.float32), model.params)
     found = {"model.embed_tokens.weight": params["embed"], "model.norm.weight": params["final_norm"]}
     if not cfg.tied_embeddings:
         found["lm_head.weight"] = params["head"].T

@@ -18,6 +18,20 @@ def test_their_model_has_our_weights(name):
     np.testing.assert_allclose(dense.all_logits(model.config, model.params, tokens), expected, atol=2e-4, rtol=1e-3)
 
 
+def test_a_mixed_model_gives_its_rounded_matrices():
+    """Theirs in float32 on those is as near to ours as rounding what goes into a product allows; in bfloat16, less."""
+    model = load_model("tiny-llama", dtype="mixed")
+    tokens = np.random.default_rng(0).integers(0, model.config.vocab_size, (1, 200))
+    ours = dense.all_logits(model.config, model.params, tokens)
+    off = {}
+    for dtype in theirs.DTYPES:
+        with torch.inference_mode():
+            other = theirs.build(model, dtype)
+            assert {str(p.dtype) for p in other.parameters()} == {f"torch.{dtype}"}
+            off[dtype] = np.abs(other(torch.tensor(tokens)).logits.float().numpy() - ours).mean() / ours.std()
+    assert off["float32"] < off["bfloat16"] < 0.05
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a package that kvpress imports
 def test_the_press_keeps_the_budget_and_answers():
     model = load_model("tiny-llama", dtype="float32")
