@@ -18,7 +18,7 @@ from ml_collections import config_dict
 from nexus import methods
 
 EMBEDDED = "smollm2-135m-instruct"
-TRAINED = ("global_retention",)  # methods whose gates are shipped, for the embedded model alone
+TRAINED = ("global_retention", "trimkv")  # methods whose gates are shipped, for the embedded model alone
 SHORT = {
     "model": "model.name",
     "dtype": "model.dtype",

@@ -28,7 +28,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.eval.tasks = ("niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
 
     # methods: the full cache, four baselines, and gates trained for the embedded model
-    config.eval.methods = (*BASELINES, "global_retention")
+    config.eval.methods = (*BASELINES, "global_retention", "trimkv")
     config.eval.ratios = (0.10, 0.25)  # share of the length
 
     # time: matrices in bfloat16 (dtype=float32 for none of it), ten examples share every product; these answers need at
