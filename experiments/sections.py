@@ -91,7 +91,7 @@ def _part(results: Results, length: int, folder: Path, out: Path, against: Seque
             (
                 row["task"],
                 f"The full cache scores {row['score']:.1f} there, below the floor of {floor:g}: nothing to lose, not "
-                "compared, not in the mean.",
+                "compared, not in the mean (with eval.full_floor=0 it would be).",
             )
             for row in tasks_above_floor(results, length)[1]
         ],
