@@ -4,8 +4,8 @@
     python launch.py --config=configs/oneshot_ruler.py:question_mode=query_aware
     python launch.py --config=configs/oneshot_ruler.py:methods=full,snapkv,laprox,kvzip,n=40
 
-The embedded model, length 1024, three tasks, 16 examples each; every method that needs no training on this model's
-part, question unknown at the cut. Set this table beside the streaming one of configs/systems_ruler.py before a paper's
+The embedded model, length 1024, three tasks, 16 examples each; every method that has what it needs for the model,
+question unknown at the cut. Set this table beside the streaming one of configs/systems_ruler.py before a paper's
 claim is compared: memory is not at the budget until the cut. Differs from systems_ruler.py: protocol.
 """
 
