@@ -19,7 +19,8 @@ from configs import base
 
 OPTIONS = (
     "parts", "against", "against_dtype", "budget", "equal", "unequal", "systems", "repeats", "seed", "lengths",
-    "chunks", "batches", "decode_steps", "evict_every", "task", "cell_length", "cell_prompts", "cell_batch", "cell_repeats",
+    "chunks", "batches", "decode_steps", "evict_every", "task", "cell_length", "cell_prompts", "cell_batch",
+    "cell_repeats",
 )  # fmt: skip
 SHORT = {name: f"bench.{name}" for name in OPTIONS} | {
     "length": "bench.lengths",
