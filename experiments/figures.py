@@ -22,13 +22,18 @@ COLOURS = (
 MARKERS = "osD^vPX"  # 7 markers and 11 colours: 77 methods before a pair comes again
 GREY, DPI = "#333333", 150
 LEAST_WIDTH = 6.6  # inches; a title fits
+MANY = 8  # methods at one budget that are still told apart side by side; more are ranked
 
 
 def write(folder: Path, results: Results, length: int, grid: Sequence[Summary]) -> list[tuple[str, str]]:
     """Writes the figures of a length; returns (file name, description) of each."""
     folder.mkdir(parents=True, exist_ok=True)
     look_of = looks(results)
-    made = [(f"score-{length}.png", "score against budget", _scores(results, grid, look_of))]
+    budgets = {row.budget for row in grid if row.method != FULL}
+    if len(budgets) == 1 and len(grid) > MANY:
+        made = [(f"score-{length}.png", f"score by method, budget {budgets.pop()}", _ranked(results, grid, look_of))]
+    else:
+        made = [(f"score-{length}.png", "score against budget", _scores(results, grid, look_of))]
     maps = kept(results, length, grid)
     if maps is not None:
         made.append((f"kept-{length}.png", "entries kept by layer and head", maps))
@@ -71,8 +76,7 @@ def _figure(columns: int, rows: int, width: float, height: float) -> tuple[Figur
 
 # --- score against budget ---------------------------------------------------------------------------------------------
 def _scores(results: Results, grid: Sequence[Summary], looks: dict[str, tuple[str, str]]) -> Figure:
-    tasks = [task for task in results.config["eval"]["tasks"] if any(task in row.rows for row in grid)]
-    panels = [*tasks, "mean"] if len(tasks) > 1 else tasks
+    panels = _panels(results, grid)
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
     width = max(3.6 * columns + 0.4, LEAST_WIDTH)
@@ -95,6 +99,39 @@ def _scores(results: Results, grid: Sequence[Summary], looks: dict[str, tuple[st
         fontsize=8,
         frameon=False,
     )
+    return figure
+
+
+def _panels(results: Results, grid: Sequence[Summary]) -> list[str]:
+    """Tasks that any row holds, and "mean" where there are several."""
+    tasks = [task for task in results.config["eval"]["tasks"] if any(task in row.rows for row in grid)]
+    return [*tasks, "mean"] if len(tasks) > 1 else tasks
+
+
+def _ranked(results: Results, grid: Sequence[Summary], looks: dict[str, tuple[str, str]]) -> Figure:
+    """Many methods at one budget: one line each, the best on top, with the full cache as a band behind them."""
+    panels = _panels(results, grid)[::-1][:4]  # the mean first
+    rows = sorted((row for row in grid if row.method != FULL), key=lambda row: (_point(row, panels[0]) or (-1.0,))[0])
+    figure, axes = _figure(len(panels), 1, 2.6 * len(panels) + 1.6, 0.21 * len(rows) + 1.2)
+    for axis, panel in zip(axes, panels, strict=True):
+        for full in (row for row in grid if row.method == FULL):
+            if point := _point(full, panel):
+                axis.axvline(point[0], color=GREY, linestyle="--", linewidth=1.2)
+                axis.axvspan(point[1], point[2], color=GREY, alpha=0.10, linewidth=0)
+        for y, row in enumerate(rows):
+            if point := _point(row, panel):
+                score, low, high = point
+                axis.errorbar(score, y, xerr=[[score - low], [high - score]], color=looks[row.method][0], marker="o",
+                              markersize=4, elinewidth=0.9, capsize=2)  # fmt: skip
+        axis.set_title(panel if panel != "mean" else "mean over tasks", fontsize=9,
+                       fontweight="bold" if panel == "mean" else "normal")  # fmt: skip
+        axis.set_xlim(-4, 104)
+        axis.set_xlabel("score (0-100); dashed: full cache")
+        axis.set_yticks(range(len(rows)), [row.method for row in rows] if axis is axes[0] else [""] * len(rows))
+        axis.tick_params(axis="y", labelsize=8, length=0)
+        axis.grid(color="#e5e5e5", linewidth=0.8)
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
     return figure
 
 

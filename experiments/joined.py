@@ -121,7 +121,7 @@ def _one(group: Sequence[Results]) -> Results:
         kept=kept,
         tokens=tokens,
         missing=sum(run.missing for run in group),
-        left_out=list(dict.fromkeys(name for run in group for name in run.left_out)),
+        left_out=sorted({name for run in group for name in run.left_out} - {row["method"] for row in rows}),
         repeated=[row for found in again.values() for row in found],
         remarks=[*_repeated(again), *_different_machines(group)],
     )
