@@ -92,7 +92,7 @@ def test_a_scorer_that_needs_equal_heads_refuses_a_shared_pool():
 
 
 class _Sizes:
-    num_layers, num_heads, num_kv_heads, head_dim, dtype = 2, 4, 2, 8, "float32"
+    num_layers, num_heads, num_kv_heads, head_dim, activations = 2, 4, 2, 8, "float32"
 
 
 def test_the_layout_is_the_budget():

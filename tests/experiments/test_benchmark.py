@@ -18,8 +18,8 @@ from nexus import methods, record
 from nexus.models.load import load_model
 
 SMALL = (
-    "model=tiny-llama,task=niah_single_1,lengths=256,chunks=32,batches=1,budget=48,repeats=2,decode_steps=8,"
-    "evict_every=8,cell_length=1024,cell_prompts=2,cell_batch=2"
+    "model=tiny-llama,dtype=float32,task=niah_single_1,lengths=256,chunks=32,batches=1,budget=48,repeats=2,"
+    "decode_steps=8,evict_every=8,cell_length=1024,cell_prompts=2,cell_batch=2"
 )
 CASES = [
     ("prefill", "256 tokens"), ("decode", "batch 1"), ("layout", "chunk of 32, batch 1"), ("layout", "decode, batch 1"),
