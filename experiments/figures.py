@@ -109,8 +109,12 @@ def _panels(results: Results, grid: Sequence[Summary]) -> list[str]:
 
 
 def _ranked(results: Results, grid: Sequence[Summary], looks: dict[str, tuple[str, str]]) -> Figure:
-    """Many methods at one budget: one line each, the best on top, with the full cache as a band behind them."""
-    panels = _panels(results, grid)[::-1][:4]  # the mean first
+    """Many methods at one budget: one line each, the best on top, with the full cache as a band behind them.
+
+    The mean and the first three tasks; the tables hold all.
+    """
+    *tasks, last = _panels(results, grid)
+    panels = [last, *tasks[:3]]
     rows = sorted((row for row in grid if row.method != FULL), key=lambda row: (_point(row, panels[0]) or (-1.0,))[0])
     figure, axes = _figure(len(panels), 1, 2.6 * len(panels) + 1.6, 0.21 * len(rows) + 1.2)
     for axis, panel in zip(axes, panels, strict=True):

@@ -48,8 +48,8 @@ def load_model(name_or_path: str | Path, dtype: str | None = None) -> Model:
     if dtype not in (None, *ASKED):
         raise ValueError(f"dtype {dtype!r}; known: {', '.join(ASKED)}")
     if dtype in (None, "fast"):
-        on_cpu = "mixed" if dtype else "float32"
-        dtype = on_cpu if jax.default_backend() == "cpu" else "bfloat16"
+        on_cpu = {None: "float32", "fast": "mixed"}
+        dtype = on_cpu[dtype] if jax.default_backend() == "cpu" else "bfloat16"
     name, path = str(name_or_path), Path(name_or_path).expanduser()
     if not name:
         raise ValueError("the model's name is empty: give a local path, a preset, the embedded model or a hub name")

@@ -5,7 +5,7 @@ float32; products take bfloat16 and sum in float32. A CPU with bfloat16 tiles ma
 token at a time reads half the bytes; results come in float32, because XLA's products that return bfloat16 are slow.
 
 On CPU a bfloat16 matrix is stored as the uint16 of the same bits: XLA copies a layer out of a stack of bfloat16 number
-by number, 5 times slower than what the product itself takes for one token (LOG.md, 2026-11-30).
+by number, which for one token makes copy and product 5 times slower than with bits (LOG.md, 2026-11-30).
 """
 
 from __future__ import annotations
