@@ -93,7 +93,8 @@ def finish(part: Partial) -> jax.Array:
 
 
 ONE_BY_ONE = 64  # rows read at a time when heads are walked one after another; measured on CPU
-SIDE_BY_SIDE = (1024, 512)  # when equal heads are walked together: for up to 512 query rows, and for more
+SIDE_BY_SIDE = (1024, 512)  # when equal heads are walked together: for up to FEW query rows of all heads, and for more
+FEW = 2048
 
 
 def _block(start: jax.Array, count: jax.Array, i: jax.Array, size: int, rows: int):
@@ -157,7 +158,7 @@ def _walk_together(
 ) -> Partial:
     """All sequences and heads side by side, as far as the longest sequence goes."""
     B, K, R, H = q.shape
-    size = min(SIDE_BY_SIDE[R > 512], stride)
+    size = min(SIDE_BY_SIDE[B * K * R > FEW], stride)
     owner = segments.start[0, 0] // stride
     tables = [x.reshape(B, -1, stride, H) for x in (k, v)]
 

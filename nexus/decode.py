@@ -264,8 +264,9 @@ class Decoding:
 
 def sample(logits: jax.Array, rng: jax.Array, temperature: jax.Array) -> jax.Array:
     """[B,V] float32 -> [B] int32: greedy at temperature 0, else one draw per row from its own key."""
-    drawn = jax.vmap(jax.random.categorical)(rng, logits / jnp.maximum(temperature, 1e-6))
-    return jnp.where(temperature > 0, drawn, jnp.argmax(logits, axis=-1)).astype(jnp.int32)
+    greedy = lambda: jnp.argmax(logits, axis=-1)  # noqa: E731
+    draw = lambda: jax.vmap(jax.random.categorical)(rng, logits / temperature)  # noqa: E731
+    return lax.cond(temperature > 0, draw, greedy).astype(jnp.int32)  # a draw costs as much as the logits
 
 
 def decode(

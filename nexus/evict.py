@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from nexus import buffer as kv
 from nexus.methods import Method
 from nexus.scorers.base import Entries
+from nexus.selection import keep_caps
 from nexus.shapes import EMPTY, Layout
 
 
@@ -70,12 +71,7 @@ def _sinks_and_recent(method: Method, cand: kv.Candidates, seen: jax.Array) -> j
 
 def _best_of_each_head(cand: kv.Candidates, key: jax.Array, already: jax.Array, least: int) -> jax.Array:
     """The `least` best entries of each head beyond those already protected; ties as everywhere: the newer wins."""
-    free = cand.valid & ~already
-    owner = jnp.where(free, cand.owner, jnp.iinfo(jnp.int32).max)
-    n = key.shape[-1]
-    at = jnp.broadcast_to(jnp.arange(n, dtype=jnp.int32), key.shape)
-    by_owner, _, _, order = jax.lax.sort((owner, -key, -cand.pos, at), dimension=-1, num_keys=3)
-    begins = jnp.concatenate([jnp.ones_like(by_owner[..., :1], bool), by_owner[..., 1:] != by_owner[..., :-1]], axis=-1)
-    rank = at - jax.lax.cummax(jnp.where(begins, at, 0), axis=at.ndim - 1)
-    best = (rank < least) & (by_owner != jnp.iinfo(jnp.int32).max)
-    return jnp.put_along_axis(jnp.zeros(key.shape, bool), order, best, axis=-1, inplace=False)
+    free = jnp.where(already, EMPTY, cand.pos)
+    Q = cand.layout.pool_heads
+    caps = jnp.full((*key.shape[:2], Q), least, jnp.int32)
+    return keep_caps(key, free, jnp.zeros_like(already), cand.owner % Q, cand.first, caps)

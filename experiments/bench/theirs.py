@@ -20,7 +20,7 @@ import numpy as np
 
 from nexus.models.config import ModelConfig
 from nexus.models.load import Model
-from nexus.models.product import read
+from nexus.models.product import of_layer
 from nexus.rope import FactorScaling, LinearScaling, Llama3Scaling
 
 DTYPES = ("float32", "bfloat16")
@@ -82,14 +82,14 @@ def _scaling(cfg: ModelConfig) -> dict[str, Any] | None:
 
 def _weights(model: Model) -> dict[str, np.ndarray]:
     """Our parameters under the names of transformers; its matrices are [out,in]."""
-    cfg, params = model.config, jax.tree.map(lambda x: np.asarray(read(x), np.float32), model.params)
+    cfg, params = model.config, jax.tree.map(lambda x: np.asarray(x, np.float32), model.params)
     found = {"model.embed_tokens.weight": params["embed"], "model.norm.weight": params["final_norm"]}
     if not cfg.tied_embeddings:
         found["lm_head.weight"] = params["head"].T
     query, key = cfg.num_heads * cfg.head_dim, cfg.num_kv_heads * cfg.head_dim
     blocks = params["blocks"]
     for i in range(cfg.num_layers):
-        w = {name: stacked[i] for name, stacked in blocks.items()}
+        w = of_layer(blocks, i)
         q, k, v = np.split(w["wqkv"], [query, query + key], axis=1)
         gate, up = np.split(w["w_gate_up"], 2, axis=1)
         matrices = {"self_attn.q_proj": q, "self_attn.k_proj": k, "self_attn.v_proj": v, "self_attn.o_proj": w["wo"],

@@ -7,7 +7,7 @@ Parameters, stacked over layers and scanned; every matrix is [in, out], so that 
     embed [V,D]   final_norm [D]   head [D,V] (untied models only)
     blocks: attn_norm [L,D]  wqkv [L,D,(N+2K)*H]  wo [L,N*H,D]  ffn_norm [L,D]  w_gate_up [L,D,2F]  w_down [L,F,D]
             bqkv [L,(N+2K)*H] (qkv_bias)   q_norm k_norm [L,H] (qk_norm)
-Query head n belongs to kv head n // G. Matrices of a layer are stored as nexus/models/product.py says.
+Query head n belongs to kv head n // G. On CPU large matrices are tuples of L arrays: nexus/models/product.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import jax
 import jax.numpy as jnp
 
 from nexus.models.config import ModelConfig
-from nexus.models.product import product, read, stored
+from nexus.models import product as matrices
+from nexus.models.product import OfLayer, product
 
 Params = dict[str, Any]
 BlockAttendFn = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, Any]]
@@ -79,13 +80,9 @@ class Block(nn.Module):
     def _dtype(self) -> jnp.dtype:
         return jnp.dtype(self.cfg.activations)
 
-    def _matrix(self, name: str, rows: int, columns: int) -> jax.Array:
-        """As it is stored: for `product`."""
-
-        def make(rng: jax.Array) -> jax.Array:
-            return stored(nn.initializers.lecun_normal()(rng, (rows, columns), jnp.dtype(self.cfg.matrices)))
-
-        return self.param(name, make)
+    def _matrix(self, name: str, rows: int, columns: int) -> jax.Array | OfLayer:
+        """For `product`."""
+        return self.param(name, nn.initializers.lecun_normal(), (rows, columns), jnp.dtype(self.cfg.matrices))
 
     def _norm(self, name: str, size: int) -> jax.Array:
         return self.param(name, nn.initializers.ones, (size,), self._dtype)
@@ -101,16 +98,18 @@ def forward(
     layer and computes the layer again. attend_fn: an AttendFn, called with `entering` as well where that is asked for.
     """
     block = Block(cfg)
+    scanned, picked = matrices.split(params["blocks"])
 
     def layer_step(carry, inputs):
         x, state = carry
         layer, weights = inputs
+        weights = weights | {name: OfLayer(every, layer) for name, every in picked.items()}
         more = {"entering": x} if entering else {}
         return block.apply({"params": weights}, x, functools.partial(attend_fn, layer, state, **more)), None
 
     carry = (tokens if tokens.ndim == 3 else jnp.take(params["embed"], tokens, axis=0), state)
     layers = jnp.arange(cfg.num_layers, dtype=jnp.int32)
-    (x, state), _ = jax.lax.scan(jax.checkpoint(layer_step) if remat else layer_step, carry, (layers, params["blocks"]))
+    (x, state), _ = jax.lax.scan(jax.checkpoint(layer_step) if remat else layer_step, carry, (layers, scanned))
     return rms_norm(x, params["final_norm"], cfg.rms_eps), state
 
 
@@ -128,21 +127,25 @@ def init_params(cfg: ModelConfig, rng: jax.Array) -> Params:
     params: Params = {
         "embed": scale * jax.random.normal(embed_rng, (cfg.vocab_size, cfg.dim), dtype),
         "final_norm": jnp.ones((cfg.dim,), dtype),
-        "blocks": jax.vmap(lambda key: _init_block(cfg, key))(jax.random.split(block_rng, cfg.num_layers)),
+        "blocks": _init_blocks(cfg, jax.random.split(block_rng, cfg.num_layers)),
     }
     if not cfg.tied_embeddings:
         params["head"] = scale * jax.random.normal(head_rng, (cfg.dim, cfg.vocab_size), dtype)
     return params
 
 
-def _init_block(cfg: ModelConfig, rng: jax.Array) -> Params:
-    x = jnp.zeros((1, 1, cfg.dim), jnp.dtype(cfg.activations))
-    return Block(cfg).init(rng, x, lambda q, k, v, h: (q, None))["params"]
+def _init_blocks(cfg: ModelConfig, keys: jax.Array) -> Params:
+    def one(rng: jax.Array) -> Params:
+        x = jnp.zeros((1, 1, cfg.dim), jnp.dtype(cfg.activations))
+        return Block(cfg).init(rng, x, lambda q, k, v, h: (q, None))["params"]
+
+    blocks = jax.vmap(one)(keys)
+    return {name: matrices.stored(w) if w.ndim == 3 else w for name, w in blocks.items()}
 
 
 def output_projection(cfg: ModelConfig, params: Params) -> jax.Array:
     """The output projection by head, [L,K,G,H,D], of stacked parameters: what a head adds to the residual stream."""
-    wo = read(params["blocks"]["wo"])
+    wo = matrices.stacked(params["blocks"]["wo"])
     return wo.reshape(cfg.num_layers, cfg.num_kv_heads, cfg.num_groups, cfg.head_dim, cfg.dim)
 
 

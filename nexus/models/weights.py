@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nexus.models.config import ModelConfig
-from nexus.models.product import stored
+from nexus.models.product import Stored, stored
 from nexus.models.transformer import Params
 
 Shape = tuple[int, ...]
@@ -79,7 +79,7 @@ def assemble(cfg: ModelConfig, get: Callable[[str], np.ndarray]) -> Params:
     return params
 
 
-def _stacked(cfg: ModelConfig, parts: tuple[tuple[str, Shape], ...], get: Callable[[str], np.ndarray]) -> jax.Array:
+def _stacked(cfg: ModelConfig, parts: tuple[tuple[str, Shape], ...], get: Callable[[str], np.ndarray]) -> Stored:
     """[L, in, sum of outs] (matrices, transposed) or [L, sum of outs] (vectors) of the parts side by side."""
     outs = [shape[0] for _, shape in parts]
     matrix = len(parts[0][1]) == 2

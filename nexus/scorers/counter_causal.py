@@ -26,7 +26,7 @@ from jax import lax
 from nexus import attention
 from nexus import buffer as kv
 from nexus.models import transformer
-from nexus.models.product import product
+from nexus.models.product import of_layer, product
 from nexus.scorers.base import Entries, Scorer
 from nexus.shapes import EMPTY
 from nexus.side import Side
@@ -89,7 +89,7 @@ class CounterCausal(Scorer):
     def _last_layer(self, side: Side, pos: jax.Array, inputs: jax.Array) -> jax.Array:
         """Final hidden states of a block whose last layer looks ahead and has no feed-forward. inputs [B,n,D]."""
         cfg = side.cfg
-        last = jax.tree.map(lambda x: x[-1], side.params["blocks"])
+        last = of_layer(side.params["blocks"], -1)
         ahead = lambda q, k, v: (self._ahead(side, jnp.int32(cfg.num_layers - 1), q, pos), None)  # noqa: E731
 
         def attend(q, k, v, x):

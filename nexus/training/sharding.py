@@ -30,6 +30,8 @@ RULES: tuple[tuple[str, Spec], ...] = (
     (r"head$", ("fsdp", "model")),  # [D,V]
     (r"blocks\.(wqkv|w_gate_up)$", (None, "fsdp", "model")),  # [L,D,*]
     (r"blocks\.(wo|w_down)$", (None, "model", "fsdp")),  # [L,*,D]
+    (r"blocks\.(wqkv|w_gate_up)\.\d+$", ("fsdp", "model")),  # [D,*], where each layer is an array
+    (r"blocks\.(wo|w_down)\.\d+$", ("model", "fsdp")),  # [*,D]
     (r"layer\.w1$", (None, "fsdp", "model")),  # [L,D,F] of gates, and of their optimiser
     (r"layer\.w2$", (None, "fsdp", "model")),  # [L,F,F]
 )
