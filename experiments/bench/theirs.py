@@ -20,7 +20,6 @@ import numpy as np
 
 from nexus.models.config import ModelConfig
 from nexus.models.load import Model
-from nexus.models.product import of_layer
 from nexus.rope import FactorScaling, LinearScaling, Llama3Scaling
 
 DTYPES = ("float32", "bfloat16")
@@ -89,7 +88,7 @@ def _weights(model: Model) -> dict[str, np.ndarray]:
     query, key = cfg.num_heads * cfg.head_dim, cfg.num_kv_heads * cfg.head_dim
     blocks = params["blocks"]
     for i in range(cfg.num_layers):
-        w = of_layer(blocks, i)
+        w = {name: np.asarray(every[i]) for name, every in blocks.items()}
         q, k, v = np.split(w["wqkv"], [query, query + key], axis=1)
         gate, up = np.split(w["w_gate_up"], 2, axis=1)
         matrices = {"self_attn.q_proj": q, "self_attn.k_proj": k, "self_attn.v_proj": v, "self_attn.o_proj": w["wo"],

@@ -1,9 +1,9 @@
 """Products with a model's matrices: how those of all layers are stored, and what they are multiplied with.
 
-On CPU the matrices of a name are a tuple of L arrays and not one stack [L,A,C]: XLA copies a layer out of a stack before
-every product, which for one token takes as long as the product itself (float32: 40 ms a token from a stack, 20 ms from a
-tuple; embedded model, two cores, LOG.md, 2026-11-30). A scan over layers takes its own by `lax.switch`. Accelerators
-keep stacks, and so do matrices too small for the copy to matter.
+On CPU the matrices of a name are a tuple of L arrays and not one stack [L,A,C]: XLA copies a layer out of a stack
+before every product, which for one token takes as long as the product itself (float32: 40 ms a token from a stack,
+20 ms from a tuple; embedded model, two cores, LOG.md, 2026-11-30). A scan over layers takes its own by `lax.switch`.
+Accelerators keep stacks, and so do matrices too small for the copy to matter.
 
 `dtype="mixed"` keeps matrices in bfloat16 and everything else (embedding, norms, residual stream, attention, cache) in
 float32; products take bfloat16 and sum in float32. A CPU with bfloat16 tiles makes them 3 to 5 times faster so; results

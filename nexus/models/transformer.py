@@ -20,8 +20,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from nexus.models.config import ModelConfig
 from nexus.models import product as matrices
+from nexus.models.config import ModelConfig
 from nexus.models.product import OfLayer, product
 
 Params = dict[str, Any]

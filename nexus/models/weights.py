@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
