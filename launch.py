@@ -28,7 +28,7 @@ from ml_collections import config_dict, config_flags
 
 from experiments import config_help
 from experiments.plan import ConfigError
-from nexus import cli, record
+from nexus import cli, compiled, record
 from nexus.fetch import FetchError
 
 EXPERIMENTS = (
@@ -65,6 +65,7 @@ def main(arguments: Sequence[str]) -> None:
         refuse(message(error))
     workdir = Path(_WORKDIR.value or default_workdir(config_flags.get_config_filename(flags.FLAGS["config"]), resolved))
     print(f"run folder {workdir}", flush=True)
+    compiled.keep_programs()
     try:
         record.check_workdir(workdir, resolved.to_dict())
     except REFUSED as error:
