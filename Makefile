@@ -22,7 +22,7 @@ smoke:
 
 # Needs: python3 -m venv .venv-parity && .venv-parity/bin/pip install -r requirements-parity.txt
 parity:
-	$(PARITY) -m pytest -o norecursedirs=.git tests/parity
+	XLA_FLAGS= $(PARITY) -m pytest -o norecursedirs=.git tests/parity
 
 report:
 	$(PYTHON) -m experiments.report $(RUN)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nexus import fetch
-from nexus.models import load_gguf, product
+from nexus.models import load_gguf
 from nexus.models.load import load_model
 from tests.models import dense, tiny_gguf
 
@@ -81,7 +81,7 @@ def test_stored_rope_factors_scale_as_the_config_does(tmp_path):
 def test_bfloat16_by_argument(tmp_path):
     path = tiny_gguf.write(tmp_path / "tiny.gguf", "qwen2", "qwen2")
     model = load_model(path, dtype="bfloat16")
-    assert {product.read(leaf).dtype for leaf in jax.tree.leaves(model.params)} == {jnp.dtype("bfloat16")}
+    assert {leaf.dtype for leaf in jax.tree.leaves(model.params)} == {jnp.dtype("bfloat16")}
     assert model.config.dtype == "bfloat16"
 
 

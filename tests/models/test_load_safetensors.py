@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from nexus.models import product
 from nexus.models.load import load_model
 from tests.models import dense
 
@@ -39,7 +38,7 @@ def edit_tensors(path, change):
 @pytest.mark.parametrize("name", ["smollm2", "llama2"])
 def test_dtype_by_argument_whatever_is_stored(name, dtype):
     model = load_model(dense.directory(name), dtype=dtype)
-    assert {product.read(leaf).dtype for leaf in jax.tree.leaves(model.params)} == {jnp.dtype(dtype)}
+    assert {leaf.dtype for leaf in jax.tree.leaves(model.params)} == {jnp.dtype(dtype)}
 
 
 def test_default_dtype_on_cpu_is_float32():

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nexus.models import product, transformer
+from nexus.models import transformer
 from nexus.models.load import load_model
 from nexus.models.presets import PRESETS
 from tests.models import dense
@@ -118,7 +118,7 @@ def test_bfloat16_runs_in_bfloat16_and_stays_near_float32():
     tokens = np.arange(24).reshape(2, 12)
     wide = load_model("tiny-llama", dtype="float32")
     narrow = load_model("tiny-llama", dtype="bfloat16")
-    assert {product.read(leaf).dtype for leaf in jax.tree.leaves(narrow.params)} == {jnp.dtype("bfloat16")}
+    assert {leaf.dtype for leaf in jax.tree.leaves(narrow.params)} == {jnp.dtype("bfloat16")}
     cast = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), wide.params)
     expected = dense.all_logits(wide.config, wide.params, tokens)
     logits = dense.all_logits(narrow.config, cast, tokens)
