@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from experiments.summary import FULL, Results, Summary
+from nexus import methods as registry
 
 COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#8c564b", "#a5aa99", "#b7950b",
@@ -22,6 +23,7 @@ COLOURS = (
 MARKERS = "osD^vPX"  # 7 markers and 11 colours: 77 methods before a pair comes again
 GREY, DPI = "#333333", 150
 LEAST_WIDTH = 6.6  # inches; a title fits
+EVEN = 0.01  # of the budget: heads whose numbers of entries differ by no more hold the same
 MANY = 8  # methods at one budget that are still told apart side by side; more are ranked
 
 
@@ -52,14 +54,15 @@ def looks(results: Results) -> dict[str, tuple[str, str]]:
 
 
 def looks_of(config: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """method -> (colour, marker), by its place among all methods that the config knows.
+    """method -> (colour, marker), by its place in the table of methods, whatever runs beside it.
 
     A method with other options, `snapkv (window=16)` in joined runs, has its method's colour and another marker.
     """
     methods = config["eval"]["methods"]
     bare = {name: name.partition(" (")[0] for name in methods}
-    names = sorted({*config["method"], *bare.values()} - {FULL})
-    place = {name: i for i, name in enumerate(names)}
+    known = registry.names()  # the order there puts what is often compared side by side
+    names = [*known, *sorted({*config["method"], *bare.values()} - {*known})]
+    place = {name: i for i, name in enumerate(name for name in names if name != FULL)}
     found = {name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for name, i in place.items()}
     for name in (name for name in methods if name != bare[name]):
         of_method = [other for other in methods if bare[other] == bare[name]]
@@ -189,15 +192,21 @@ def _point(row: Summary, panel: str) -> tuple[float, float, float] | None:
 
 # --- entries kept by layer and head -----------------------------------------------------------------------------------
 def kept(results: Results, length: int, grid: Sequence[Summary]) -> Figure | None:
-    """One map per method and budget, a row of maps per budget; shares of the budget, so that all read on one scale."""
+    """One map per method and budget, a row of maps per budget; shares of the budget, so that all read on one scale.
+
+    Methods whose heads all hold the same number are left out, and None is returned where no other is there.
+    """
     maps = {}
     for row in sorted((row for row in grid if row.method != FULL), key=lambda row: row.budget):
         own = (length, row.method, row.budget)
         found = [k["kept"] for k in results.kept if (k["length"], k["method"], k["budget"]) == own]
-        maps[row.label] = np.mean(found, axis=0) / row.budget  # [L, K]
+        held = np.mean(found, axis=0) / row.budget  # [L, K]
+        if np.ptp(held) > EVEN:
+            maps[row.label] = held
     if not maps:
         return None
-    columns = min(8, len({row.method for row in grid} - {FULL}))
+    columns = len({label.rpartition(" @ ")[0] for label in maps})
+    columns = min(8, columns if columns > 1 else len(maps))  # one method: its budgets side by side
     rows = math.ceil(len(maps) / columns)
     figure, axes = _figure(columns, rows, max(1.45 * columns + 1.0, LEAST_WIDTH), 2.9 * rows + 0.7)
     top = max(1.5, *(float(values.max()) for values in maps.values()))
@@ -216,7 +225,7 @@ def kept(results: Results, length: int, grid: Sequence[Summary]) -> Figure | Non
     for axis in axes[len(maps) :]:
         axis.set_visible(False)
     bar = figure.colorbar(image, ax=axes, shrink=min(1.0, 1.5 / rows), aspect=25, pad=0.02)
-    bar.set_label("entries kept after the context / budget", fontsize=8)
+    bar.set_label("entries kept after the context / budget\n(methods with equal heads are not shown)", fontsize=8)
     bar.ax.tick_params(labelsize=7)
     return figure
 
