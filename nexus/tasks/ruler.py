@@ -48,8 +48,15 @@ _ROWS = (
 )
 PUBLISHED = tuple(row.name for row in _ROWS)
 # Ours: values are word pairs. A number is written digit by digit, so one lost entry makes it wrong, and observation
-# windows look at first digits alone; words show what a method keeps without that. One key: among four, small models
-# mix up keys and values, which are of the same kind, and there is nothing to lose.
+# windows look at first digits alone; words show what a method keeps without that. Asked for a "word" or a "password",
+# small models answer with the wording of the task (full cache at 12 to 31 of 100), so it is a town that somebody lives
+# in; one key, since among four they mix up keys and values, which are of the same kind.
 _WORDS = Needles(haystack="essay", key_kind="word", value_kind="word")
-_OWN = (ruler_niah.task("niah_words", _WORDS, VARIANT, "1.1.0"),)
+_TOWN = dict(
+    needle="{key} lives in the town of {value}.",
+    head="Somewhere in the text below it is said in which town somebody lives.\n",
+    question="In which town does {keys} live?",
+    answer_prefix=" {keys} lives in the town of",
+)
+_OWN = (ruler_niah.task("niah_words", _WORDS, VARIANT, "1.2.0", _TOWN),)
 TASKS: dict[str, Generated] = {row.name: row for row in _ROWS + _OWN}

@@ -81,7 +81,7 @@ def test_every_example_says_what_it_is(make):
     assert (example.task, example.index, example.length, example.variant) == ("vt", 2, 512, "ruler-nexus")
     assert example.template_hash == ruler.TASKS["vt"].template_hash
     hashes = {row.template_hash for row in ruler.TASKS.values()}
-    assert len(hashes) == 4  # one per wording: niah, vt, cwe, fwe
+    assert len(hashes) == 5  # one per wording: niah, niah_words, vt, cwe, fwe
 
 
 @pytest.mark.parametrize("task", ["vt", "cwe", "fwe"])
