@@ -1,7 +1,8 @@
-"""The score figure: curves where there are budgets to compare, a ranking where there are many methods at one."""
+"""The figures: curves or a ranking of scores, maps of kept entries, and the looks of methods."""
 
 from matplotlib.axes import Axes
 
+from configs import llama_ruler
 from experiments import figures, summary
 from tests.experiments import fake_run
 
@@ -30,3 +31,20 @@ def test_few_methods_or_several_budgets_are_curves(tmp_path):
     for name, options in (("few", "methods=full,snapkv,ratio=0.25"), ("two", f"methods={MANY},ratios=0.1+0.25")):
         text = score_axes(tmp_path / name, f"{options},n=4,tasks=niah_single_1")[2]
         assert text == "score against budget, length 1024"
+
+
+def test_maps_show_methods_with_unequal_heads_alone(tmp_path):
+    """`fake_run` gives methods with an even number of letters unequal heads."""
+    results, grid, _ = score_axes(tmp_path, "methods=full,h2o,snapkv,adakv,ratios=0.1+0.25,n=4,tasks=niah_single_1")
+    maps = figures.kept(results, 1024, grid)
+    assert maps is not None
+    titles = [axis.get_title().replace("\n", " ") for axis in maps.axes if axis.get_title()]
+    assert titles == ["snapkv @ 102", "snapkv @ 256"]
+    results, grid, _ = score_axes(tmp_path / "even", "methods=full,h2o,adakv,ratio=0.25,n=4,tasks=niah_single_1")
+    assert figures.kept(results, 1024, grid) is None
+
+
+def test_methods_of_the_main_job_have_colours_of_their_own():
+    config = {"method": {}, "eval": {"methods": llama_ruler.get_config().eval.methods}}
+    look_of = figures.looks_of(config)
+    assert len({look_of[name][0] for name in config["eval"]["methods"]}) == len(config["eval"]["methods"])
