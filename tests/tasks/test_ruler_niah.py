@@ -7,6 +7,7 @@ from nexus.tasks import generated, haystacks, ruler, ruler_niah, words
 
 NIAH = [name for name in ruler.TASKS if name.startswith("niah")]
 SENTENCE = re.compile(r"One of the special magic (\w+) for (.+?) is: ([\w-]+)\.")
+TOWN = re.compile(r"(\S+) lives in the town of (\S+)\.")  # niah_words
 
 
 @pytest.mark.parametrize("task", NIAH)
@@ -16,7 +17,7 @@ def test_what_is_planted_and_asked(make, task, length):
     spec = ruler.TASKS[task].planner.args[0]
     for index in range(3):
         example = make(task, length, index)
-        found = SENTENCE.findall(example.context)
+        found = SENTENCE.findall(example.context) or [("words", *pair) for pair in TOWN.findall(example.context)]
         keys = max(spec.keys, spec.queries)
         if spec.haystack != "needle":
             assert len(found) == keys * spec.values
