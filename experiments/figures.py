@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from experiments.summary import FULL, Results, Summary
-from nexus import methods as registry
 
 COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#8c564b", "#a5aa99", "#b7950b",
@@ -23,6 +22,10 @@ COLOURS = (
 MARKERS = "osD^vPX"  # 7 markers and 11 colours: 77 methods before a pair comes again
 GREY, DPI = "#333333", 150
 LEAST_WIDTH = 6.6  # inches; a title fits
+COMPARED = (
+    "random", "oracle", "streaming_llm", "knorm", "keydiff", "tova", "snapkv", "h2o", "trimkv", "global_retention",
+)  # fmt: skip
+# often side by side: they have colours of their own
 EVEN = 0.01  # of the budget: heads whose numbers of entries differ by no more hold the same
 MANY = 8  # methods at one budget that are still told apart side by side; more are ranked
 
@@ -54,14 +57,13 @@ def looks(results: Results) -> dict[str, tuple[str, str]]:
 
 
 def looks_of(config: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """method -> (colour, marker), by its place in the table of methods, whatever runs beside it.
+    """method -> (colour, marker), by its place in one order of methods, whatever runs beside it.
 
     A method with other options, `snapkv (window=16)` in joined runs, has its method's colour and another marker.
     """
     methods = config["eval"]["methods"]
     bare = {name: name.partition(" (")[0] for name in methods}
-    known = registry.names()  # the order there puts what is often compared side by side
-    names = [*known, *sorted({*config["method"], *bare.values()} - {*known})]
+    names = [*COMPARED, *sorted({*config["method"], *bare.values()} - {*COMPARED})]
     place = {name: i for i, name in enumerate(name for name in names if name != FULL)}
     found = {name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for name, i in place.items()}
     for name in (name for name in methods if name != bare[name]):
