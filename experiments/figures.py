@@ -22,10 +22,10 @@ COLOURS = (
 MARKERS = "osD^vPX"  # 7 markers and 11 colours: 77 methods before a pair comes again
 GREY, DPI = "#333333", 150
 LEAST_WIDTH = 6.6  # inches; a title fits
+# Often side by side: fewer than there are colours, so each has its own.
 COMPARED = (
     "random", "oracle", "streaming_llm", "knorm", "keydiff", "tova", "snapkv", "h2o", "trimkv", "global_retention",
 )  # fmt: skip
-# often side by side: they have colours of their own
 EVEN = 0.01  # of the budget: heads whose numbers of entries differ by no more hold the same
 MANY = 8  # methods at one budget that are still told apart side by side; more are ranked
 
@@ -198,17 +198,17 @@ def kept(results: Results, length: int, grid: Sequence[Summary]) -> Figure | Non
 
     Methods whose heads all hold the same number are left out, and None is returned where no other is there.
     """
-    maps = {}
+    shown: list[tuple[Summary, np.ndarray]] = []
     for row in sorted((row for row in grid if row.method != FULL), key=lambda row: row.budget):
         own = (length, row.method, row.budget)
         found = [k["kept"] for k in results.kept if (k["length"], k["method"], k["budget"]) == own]
         held = np.mean(found, axis=0) / row.budget  # [L, K]
-        if np.ptp(held) > EVEN:
-            maps[row.label] = held
+        shown.append((row, held))
+    uneven = {row.method for row, held in shown if np.ptp(held) > EVEN}
+    maps = {row.label: held for row, held in shown if row.method in uneven}
     if not maps:
         return None
-    columns = len({label.rpartition(" @ ")[0] for label in maps})
-    columns = min(8, columns if columns > 1 else len(maps))  # one method: its budgets side by side
+    columns = min(8, len(uneven) if len(uneven) > 1 else len(maps))  # one method: its budgets side by side
     rows = math.ceil(len(maps) / columns)
     figure, axes = _figure(columns, rows, max(1.45 * columns + 1.0, LEAST_WIDTH), 2.9 * rows + 0.7)
     top = max(1.5, *(float(values.max()) for values in maps.values()))

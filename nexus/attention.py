@@ -93,8 +93,8 @@ def finish(part: Partial) -> jax.Array:
 
 
 ONE_BY_ONE = 64  # rows read at a time when heads are walked one after another; measured on CPU
-SIDE_BY_SIDE = (1024, 512)  # when equal heads are walked together: for up to FEW query rows of all heads, and for more
-FEW = 2048
+FEW = 2048  # query rows of all heads together
+SIDE_BY_SIDE = (1024, 512)  # rows read at a time when equal heads are walked together: for up to FEW, and for more
 
 
 def _block(start: jax.Array, count: jax.Array, i: jax.Array, size: int, rows: int):

@@ -117,12 +117,13 @@ def _figure(rows: Sequence[Row], path: Path) -> None:
         middle, low, high = ratio["median"], ratio["min"], ratio["max"]
         axis.barh(i, middle - 1, left=1, color=colour, height=0.7)
         axis.errorbar(middle, i, xerr=[[middle - low], [high - middle]], color=GREY, linewidth=1, capsize=2)
-        axis.annotate(f"{middle:.2f}", (max(high, 1), i), (4, 0), textcoords="offset points", va="center", fontsize=7)
+        end = max(high, 1, ratio["at_most"] or 1)
+        axis.annotate(f"{middle:.2f}", (end, i), (4, 0), textcoords="offset points", va="center", fontsize=7)
         if ratio["at_most"] is not None:
             axis.plot([ratio["at_most"]] * 2, [i - 0.45, i + 0.45], color="black", linewidth=1.5)
     labels = [f"{row['part']}, {row['case']}: {_name(ratio)}" for row, ratio in bars]
     axis.set_yticks(range(len(bars)), labels, fontsize=7)
-    axis.invert_yaxis()
+    axis.set_ylim(len(bars) - 0.3, -0.7)  # the first on top
     axis.set_xscale("log")
     axis.margins(x=0.08)
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -36,6 +36,8 @@ class FakeMesh:
     [
         ("blocks.wqkv", (30, 576, 960), P(None, "fsdp", "model")),
         ("blocks.w_down", (30, 1536, 576), P(None, "model", "fsdp")),
+        ("blocks.wqkv.29", (576, 960), P("fsdp", "model")),
+        ("blocks.w_down.0", (1536, 576), P("model", "fsdp")),
         ("embed", (49152, 576), P("model", "fsdp")),
         ("embed", (49153, 576), P(None, "fsdp")),
         ("blocks.attn_norm", (30, 576), P()),
