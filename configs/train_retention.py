@@ -48,6 +48,10 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.loss.answer_positions = 96  # per row, at most
     config.loss.hinge_positions = 64  # per step
     config.loss.sinks = 4  # first tokens of a document never fade
+    config.loss.cut_least = 0.04  # share of a row's tokens that soft cuts leave, drawn per step between the two;
+    config.loss.cut_most = 0.25  # 0: keys fade with age instead, as in the papers
+    config.loss.cut_every = 128  # tokens between cuts
+    config.loss.cut_width = 0.5  # of a cut, in units of log(-score); towards 0 it is the hard one of inference
     config.loss.regress_age = 256  # of the first stage, where train.regress_steps asks for one
     config.loss.remat = True  # False: a fifth faster where memory holds every activation of a row
 
@@ -59,7 +63,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
 
     config.train = config_dict.ConfigDict()
     config.train.method = "global_retention"  # whose budget: global_retention | trimkv
-    config.train.steps = 120
+    config.train.steps = 300
     config.train.regress_steps = 0  # the first of them that regress log future attention instead
     config.train.batch = 2  # rows per step, of all devices together
     config.train.accumulate = 1  # steps whose gradients are averaged before the gates move
@@ -81,7 +85,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.dev.every = 60  # steps; 0: none
     config.dev.tasks = ("niah_single_2", "niah_multikey_1", "niah_multivalue")
     config.dev.length = 1024
-    config.dev.ratio = 0.25
+    config.dev.ratio = 0.1
     config.dev.num_examples = 8
     config.dev.seed = 1000
 

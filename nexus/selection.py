@@ -172,6 +172,13 @@ def _sortable(x: jax.Array) -> jax.Array:
     return jnp.where(bits >> 31 == 1, ~bits, bits | jnp.uint32(0x80000000))
 
 
+def nth_best(score: jax.Array, among: jax.Array, nth: jax.Array) -> jax.Array:
+    """The nth largest score of each pool [...], the lowest number where fewer are; score, among [...,n], nth int32."""
+    bits = _nth_largest(_sortable(_finite(score)), among, nth, bits=32)[..., 0]
+    found = lax.bitcast_convert_type(jnp.where(bits >> 31 == 1, bits ^ jnp.uint32(0x80000000), ~bits), jnp.float32)
+    return _finite(found)
+
+
 def _nth_largest(key: jax.Array, among: jax.Array, nth: jax.Array, bits: int) -> jax.Array:
     """The nth largest uint32 key [...,1] among the marked ones, 0 where fewer exist; bit by bit from the top."""
 

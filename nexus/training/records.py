@@ -20,7 +20,7 @@ from nexus.models.tokenizer import Tokenizer
 from nexus.training import texts, wordings
 from nexus.training.wordings import Template
 
-VERSION = "1.0.0"  # of what the same (kind, seed, index, length) gives
+VERSION = "1.1.0"  # of what the same (kind, seed, index, length) gives
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,13 +52,13 @@ def document(kind: str, tokenizer: Tokenizer, length: int, seed: int, index: int
 
 
 def facts(rng: np.random.Generator, most: int) -> Talk:
-    """Up to `most` facts; several values for one key in a fifth of the documents."""
+    """Up to `most` facts; several values for one key in a third of the documents."""
     count = int(rng.integers(1, most + 1))
     one = rng.random() < 0.6
     chosen = rng.choice(len(wordings.TEMPLATES), size=1 if one else min(5, count), replace=False)
     templates = [wordings.TEMPLATES[i] for i in chosen]
     kind = wordings.VALUE_KINDS[rng.choice(3, p=(0.6, 0.2, 0.2))]
-    values_per_key = int(rng.integers(2, 5)) if rng.random() < 0.25 else 1
+    values_per_key = int(rng.integers(2, 5)) if rng.random() < 0.35 else 1
     pairs: list[tuple[Template, str, list[str]]] = []
     for i in range(max(1, count // values_per_key)):
         values = [wordings.value(kind, rng) for _ in range(values_per_key)]
@@ -68,7 +68,7 @@ def facts(rng: np.random.Generator, most: int) -> Talk:
     sentences = [said[i][0].fact.format(key=said[i][1], value=said[i][2]) for i in order]
     rank = {(said[i][1], said[i][2]): place for place, i in enumerate(order)}
     asked = [pairs[i] for i in rng.permutation(len(pairs))[: rng.integers(1, 5)]]
-    if len(asked) > 1 and rng.random() < 0.3:
+    if len(asked) > 1 and rng.random() < 0.5:
         return Talk(sentences, [_asked_at_once(asked, rank)])
     return Talk(sentences, [_asked(fact, rank) for fact in asked])
 

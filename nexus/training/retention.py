@@ -2,7 +2,8 @@
 
     loss = kl * KL(answers) + context_kl * KL(sampled context) + ntp * cross-entropy(answers) + cap * capacity
 
-The student is the model with `gated_attention`; only the gates have gradients. TRIM-KV (arXiv 2512.03324) and Make Each
+The student is the model with `gated_attention`; only the gates have gradients.
+Its keys fade with age, or are cut softly as a stream is (`cuts`). TRIM-KV (arXiv 2512.03324) and Make Each
 Token Count (arXiv 2605.09649) call these fwkl, ntp and cap; `kl = ntp = .5` is their mean (fwkl_ntp). Position labels
 of KL and cross-entropy are both shifted here: hidden state t is judged by token t + 1.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,8 +24,8 @@ from nexus import gates, rope
 from nexus.gates import GateConfig, Gates
 from nexus.models import transformer
 from nexus.models.config import ModelConfig
-from nexus.training import losses
-from nexus.training.attention import gated_attention
+from nexus.training import cuts, losses
+from nexus.training.attention import Fading, gated_attention
 
 SHARING = ("global", "per_head")
 
@@ -42,6 +44,10 @@ class Recipe:
     answer_positions: int = 96  # per row, at most
     hinge_positions: int = 64  # sampled per step
     sinks: int = 4  # first tokens of a document that never fade
+    cut_least: float = 0.0  # soft cuts in place of the age term, see `cuts`: share of a row's tokens that they leave,
+    cut_most: float = 0.0  # drawn for every step between the two, on a log scale; 0 = the age term
+    cut_every: int = 128  # tokens between cuts
+    cut_width: float = 0.5  # of a soft cut, in units of log(-score)
     regress_age: int = 256  # of the optional first stage, see `regression`
     remat: bool = True  # layers are computed again in the backward pass; False: faster, and every activation is kept
 
@@ -54,6 +60,13 @@ class Recipe:
         for name in ("budget", "context_positions", "answer_positions", "hinge_positions", "regress_age"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.cut_most and not 0 < self.cut_least <= self.cut_most <= 1:
+            raise ValueError(
+                f"cut_least={self.cut_least} and cut_most={self.cut_most} must be shares with "
+                "0 < cut_least <= cut_most <= 1; cut_most=0 trains without cuts"
+            )
+        if self.cut_every < 1 or not self.cut_width > 0:
+            raise ValueError(f"cut_every={self.cut_every} must be at least 1 and cut_width={self.cut_width} above 0")
 
 
 class Batch(NamedTuple):
@@ -74,25 +87,55 @@ class State(NamedTuple):
     rng: jax.Array  # data of a key: checkpoints hold plain arrays
 
 
-def attend_fn(cfg: ModelConfig, batch: Batch, by_layer: Any, shape: GateConfig, recipe: Recipe, at: jax.Array):
-    """The student's attend function; by_layer None is the teacher. Its state sums up what the gates let live."""
-    freq = jnp.asarray(rope.inv_freq(cfg.rope, cfg.head_dim))
-    cos, sin = (x[:, None] for x in rope.cos_sin(batch.place, freq))  # [B,1,T,H/2]
-    sink = (batch.place < recipe.sinks)[:, None]
+def teacher_fn(cfg: ModelConfig, batch: Batch, by_layer: Any, shape: GateConfig, recipe: Recipe):
+    """The teacher's attend function. Its state is None, or an array [L,B,K,T] that is filled with log_beta."""
+    rotated, rates = _rotation(cfg, batch), _rates(batch, by_layer, shape, recipe)
+
+    def attend(layer, seen, q, k, v, x):
+        if seen is not None:
+            seen = seen.at[layer].set(rates(layer, jax.lax.stop_gradient(x)))
+        return gated_attention(*rotated(q, k), v, batch.doc, None), seen
+
+    return attend
+
+
+def student_fn(
+    cfg: ModelConfig, batch: Batch, by_layer: Any, shape: GateConfig, recipe: Recipe, at: jax.Array, tau: Any
+):
+    """The student's attend function. Its state sums up what the gates let live. tau [L,B,K,C]: None for fading."""
+    rotated, rates = _rotation(cfg, batch), _rates(batch, by_layer, shape, recipe)
     age, valid = batch.place[:, at] + 1, batch.doc[:, at] >= 0  # [B,J]
 
     def attend(layer, held, q, k, v, x):
-        q, k = rope.rotate(q, cos[:, :, None], sin[:, :, None]), rope.rotate(k, cos, sin)
-        if by_layer is None:
-            return gated_attention(q, k, v, batch.doc, None), held
-        here = jax.tree.map(lambda w: w[layer], by_layer)
-        beta = jnp.where(sink, 0.0, gates.log_beta(shape, here, x))
+        beta = rates(layer, x)
         alive = losses.occupancy(beta, batch.doc, at)  # [B,K,J]
         total, positive = losses.hinge(alive, age[:, None], recipe.budget, 1, valid[:, None])
         held = Held(held.alive + alive.sum(axis=1), held.total + total, held.positive + positive)
-        return gated_attention(q, k, v, batch.doc, beta), held
+        added: Any = Fading(beta)
+        if tau is not None:
+            added = cuts.cuts(beta, tau[layer], batch.doc, recipe.cut_every, recipe.cut_width)
+        return gated_attention(*rotated(q, k), v, batch.doc, added), held
 
     return attend
+
+
+def _rotation(cfg: ModelConfig, batch: Batch) -> Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+    freq = jnp.asarray(rope.inv_freq(cfg.rope, cfg.head_dim))
+    cos, sin = (x[:, None] for x in rope.cos_sin(batch.place, freq))  # [B,1,T,H/2]
+    return lambda q, k: (rope.rotate(q, cos[:, :, None], sin[:, :, None]), rope.rotate(k, cos, sin))
+
+
+def _rates(
+    batch: Batch, by_layer: Any, shape: GateConfig, recipe: Recipe
+) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """(layer, x [B,T,D]) -> log_beta [B,K,T], 0 for sinks."""
+    sink = (batch.place < recipe.sinks)[:, None]
+
+    def rates(layer: jax.Array, x: jax.Array) -> jax.Array:
+        here = jax.tree.map(lambda w: w[layer], by_layer)
+        return jnp.where(sink, 0.0, gates.log_beta(shape, here, x))
+
+    return rates
 
 
 class Held(NamedTuple):
@@ -108,14 +151,16 @@ def loss_fn(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The loss of a batch and its parts; gradients reach `trained` alone."""
     B, T = batch.tokens.shape
-    for_hinge, for_context = jax.random.split(rng)
+    for_hinge, for_context, for_cut = jax.random.split(rng, 3)
     at = jax.random.choice(for_hinge, T, (recipe.hinge_positions,), replace=False)
     run = functools.partial(transformer.forward, cfg, params, batch.tokens, remat=recipe.remat)
-    teacher, _ = run(attend_fn(cfg, batch, None, shape, recipe, at), 0)
     layers = gates.by_layer(trained, cfg.num_layers)
+    rates = jnp.zeros((cfg.num_layers, B, cfg.num_kv_heads, T), jnp.float32) if recipe.cut_most else None
+    teacher, rates = run(teacher_fn(cfg, batch, layers, shape, recipe), rates)
+    tau = None if rates is None else thresholds(rates, batch.doc, recipe, for_cut)
     zero = jnp.zeros((), jnp.float32)
     start = Held(jnp.zeros((B, at.shape[0]), jnp.float32), zero, jnp.zeros((), jnp.int32))
-    student, held = run(attend_fn(cfg, batch, layers, shape, recipe, at), start)
+    student, held = run(student_fn(cfg, batch, layers, shape, recipe, at, tau), start)
 
     where, is_answer, is_context = positions(batch, recipe, for_context)
     pick = lambda x: jnp.take_along_axis(x, where[..., None], axis=1).reshape(-1, cfg.dim)  # noqa: E731
@@ -141,6 +186,13 @@ def loss_fn(
         "answers": answer.sum(),
     }
     return loss, {"loss": loss, **parts, **seen}
+
+
+def thresholds(rates: jax.Array, doc: jax.Array, recipe: Recipe, rng: jax.Array) -> jax.Array:
+    """tau [L,B,K,C] of the cuts of this step, at a budget drawn between `cut_least` and `cut_most`."""
+    low, high = math.log(recipe.cut_least), math.log(recipe.cut_most)
+    budget = doc.shape[1] * jnp.exp(jax.random.uniform(rng, (), minval=low, maxval=high))
+    return cuts.thresholds(rates, doc, budget, recipe.cut_every, recipe.cut_width, recipe.sharing)
 
 
 def positions(batch: Batch, recipe: Recipe, rng: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

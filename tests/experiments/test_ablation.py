@@ -113,7 +113,7 @@ def test_rows_report_and_figures(folder):
     assert sinks == [100.0, 100.0]  # four sinks stay everywhere
     text = (folder / "report.md").read_text()
     assert "| lookahead_128 | lookahead=128 | of base |" in " ".join(text.split())
-    for name in ("minus-base-1024.png", "kept-1024.png", "kinds-1024.png"):
+    for name in ("minus-base-1024.png", "kinds-1024.png"):  # two steps leave the heads as equal as they began
         assert f"figures/{name}" in text and imread(folder / "figures" / name).shape[0] > 200
 
 

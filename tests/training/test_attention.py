@@ -30,7 +30,7 @@ def test_blocks_are_the_dense_form(block, fading):
     """In blocks that divide the row and that do not; documents do not see each other, padding is never NaN."""
     q, k, v, beta = drawn()
     got = attention.gated_attention(
-        *as_float32(q, k, v), jnp.asarray(DOC), jnp.asarray(beta) if fading else None, block
+        *as_float32(q, k, v), jnp.asarray(DOC), attention.Fading(jnp.asarray(beta)) if fading else None, block
     )
     want = dense.attention(q, k, v, DOC, beta if fading else None)
     real = (DOC >= 0)[:, None, None, :, None]
@@ -42,7 +42,7 @@ def test_no_fading_is_plain_attention():
     """beta = 1."""
     q, k, v, beta = drawn()
     args = (*as_float32(q, k, v), jnp.asarray(DOC))
-    plain, gated = (attention.gated_attention(*args, x) for x in (None, jnp.zeros(beta.shape)))
+    plain, gated = (attention.gated_attention(*args, x) for x in (None, attention.Fading(jnp.zeros(beta.shape))))
     np.testing.assert_allclose(gated, plain, atol=1e-6)
 
 
@@ -54,7 +54,9 @@ def test_the_gradient_of_the_rates(kept, monkeypatch):
     weight = np.random.default_rng(2).normal(size=(B, K, G, T, H)) * (DOC >= 0)[:, None, None, :, None]
 
     def loss(x):
-        return (attention.gated_attention(*as_float32(q, k, v), jnp.asarray(DOC), x, 8) * weight).sum()
+        return (
+            attention.gated_attention(*as_float32(q, k, v), jnp.asarray(DOC), attention.Fading(x), 8) * weight
+        ).sum()
 
     got = np.asarray(jax.grad(loss)(jnp.asarray(beta, jnp.float32)))
     for b, head, t in [(0, 0, 0), (0, 1, 12), (1, 0, 5), (1, 1, 20)]:
@@ -71,7 +73,7 @@ def test_no_square_array_in_a_long_row():
     doc = jnp.zeros((1, T), jnp.int32)
 
     def loss(q, k, v, beta):
-        return attention.gated_attention(q, k, v, doc, beta).sum()
+        return attention.gated_attention(q, k, v, doc, attention.Fading(beta)).sum()
 
     peak = jax.jit(jax.grad(loss, 3)).lower(*shapes).compile().memory_analysis().temp_size_in_bytes
     assert peak < T * T * 4 * 0.75

@@ -64,8 +64,8 @@ def test_the_teacher_says_what_the_streaming_path_says():
     text = tiny.prompt(T)
     tokens, place = jnp.asarray([text], jnp.int32), jnp.arange(T)[None]
     plain = Batch(tokens, jnp.zeros_like(tokens), place, jnp.zeros((1, T), bool))
-    attend = retention.attend_fn(CFG, plain, None, SHAPE, RECIPE, jnp.arange(RECIPE.hinge_positions))
-    hidden, _ = transformer.forward(CFG, tiny.model().params, tokens, attend, 0)
+    attend = retention.teacher_fn(CFG, plain, gates.by_layer(fresh(), CFG.num_layers), SHAPE, RECIPE)
+    hidden, _ = transformer.forward(CFG, tiny.model().params, tokens, attend, None)
     log_p = jax.nn.log_softmax(transformer.logits(CFG, tiny.model().params, hidden[0, :-1]))
     want = np.take_along_axis(np.asarray(log_p), np.asarray(text[1:])[:, None], axis=1)[:, 0]
     got = tiny.session(tiny.build("full"), batch=1).score([text])[0][1:]
@@ -79,6 +79,29 @@ def test_rates_of_one_give_no_divergence():
     _, numbers = loss(RECIPE, still)
     assert float(numbers["kl"]) < 1e-6 and float(numbers["context_kl"]) < 1e-6
     np.testing.assert_allclose(numbers["ntp"], numbers["teacher_ntp"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("sharing", retention.SHARING)
+def test_cuts_that_leave_everything_change_nothing(sharing):
+    """A budget of the whole row: the student is the teacher."""
+    recipe = dataclasses.replace(RECIPE, sharing=sharing, cut_least=1.0, cut_most=1.0, cut_every=8)
+    _, numbers = loss(recipe, fresh())
+    assert float(numbers["kl"]) < 1e-6 and float(numbers["context_kl"]) < 1e-6
+
+
+def test_gates_learn_from_cuts():
+    """Every layer's gate has a gradient, and forty steps on one batch bring the student nearer to the teacher."""
+    recipe = dataclasses.replace(RECIPE, cut_least=0.2, cut_most=0.2, cut_every=6, cap=0.0, ntp=0.0)
+    grads = jax.grad(lambda g: loss(recipe, g)[0])(fresh())
+    assert (np.abs(np.asarray(grads["layer"]["w1"])).max(axis=(1, 2)) > 0).all()
+    optimizer = optax.adam(3e-2)
+    step = jax.jit(retention.make_step(CFG, SHAPE, recipe, optimizer))
+    state = State(jnp.int32(0), fresh(), optimizer.init(fresh()), jax.random.key_data(jax.random.key(0)))
+    kl = []
+    for _ in range(40):
+        state, numbers = step(tiny.model().params, state, batch())
+        kl.append(float(numbers["kl"]))
+    assert np.mean(kl[-5:]) < 0.8 * np.mean(kl[:5])
 
 
 @pytest.mark.parametrize("sharing", retention.SHARING)
@@ -140,6 +163,9 @@ def test_it_learns():
         ({"sharing": "per_model"}, "sharing 'per_model'; allowed: global, per_head"),
         ({"kl": -1.0}, "kl must be at least 0"),
         ({"budget": 0}, "budget must be at least 1"),
+        ({"cut_most": 0.2}, r"cut_least=0.0 and cut_most=0.2 must be shares with 0 < cut_least <= cut_most <= 1"),
+        ({"cut_least": 0.3, "cut_most": 0.2}, r"cut_least=0.3 and cut_most=0.2"),
+        ({"cut_width": 0.0}, r"cut_width=0.0 above 0"),
     ],
 )
 def test_a_recipe_that_cannot_be(options, message):

@@ -1,0 +1,118 @@
+"""Soft cuts: training under the evictions that come later, in place of an age term (ours).
+
+At inference nothing fades: an entry counts in full until a cut drops it. Gates trained with the additive age term have
+learnt with entries that grow ever weaker, and a top-k then drops what training still used. Here a document is cut after
+every `every` tokens, as a stream is, and a key counts by how clearly it survived every cut so far:
+
+    u_i(c)     = log(c + 1 - i) + log(-log_beta_i)              size of the score at a cut after c tokens; low is kept
+    tau(c)     = the N-th smallest u(c) of the document; N = budget * L * K of all heads (global), or budget of each
+    worth_i(c) = log sigmoid(min over cuts c' <= c of (tau(c') - u_i(c')) / width)
+    logit(t, i) += worth_i(c) for keys older than the last cut c before t, and nothing for the others
+
+As width goes to 0 this is the hard eviction of `scorers/retention.py` (lookahead 1). tau comes from the gates on the
+teacher's pass. Its gradient is that of the solution of sum_i sigmoid((tau - u_i) / width) = N: what lifts one entry
+lowers those near the threshold, so that entries compete (without it everything rises together, and learning stalls).
+Cuts stand at multiples of `every` of the row, also for documents that begin later.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from nexus import selection
+from nexus.gates import LEAST
+
+SURE = 1e9  # a margin that nothing reaches
+
+
+class Cuts(NamedTuple):
+    """What older keys are worth, by the last cut before the query: worth [B,K,C,T] float32, every [] int32.
+
+    C counts the cuts after 0, `every`, 2 `every`, ... tokens; the first drops nothing.
+    """
+
+    worth: jax.Array
+    every: jax.Array
+
+    def of(self, rows: jax.Array, S: int) -> jax.Array:
+        """[B,K,R,S] to be added to the logits of queries at `rows` [R] and the first S keys."""
+        return jnp.take(self.worth[..., :S], rows // self.every, axis=2)
+
+
+def thresholds(
+    log_beta: jax.Array, doc: jax.Array, budget: jax.Array, every: int, width: float, sharing: str
+) -> jax.Array:
+    """tau [L,B,K,C] float32; infinite where everything fits.
+
+    Args:
+        log_beta: [L,B,K,T] float32, 0 for sinks.
+        doc: [B,T] int32.
+        budget: [] entries per layer and kv head.
+        sharing: "global" or "per_head".
+    """
+    L, B, K, T = log_beta.shape
+
+    @jax.checkpoint
+    def at(cut: jax.Array) -> jax.Array:
+        older = _older(doc, cut)  # [B,T]
+        size = jnp.moveaxis(_size(log_beta, cut), 1, 0)  # [B,L,K,T]
+        among = jnp.broadcast_to(older[:, None, None], size.shape)
+        pools = (B, 1, L * K * T) if sharing == "global" else (B, L * K, T)
+        count = jnp.round(budget * (pools[2] // T)).astype(jnp.int32)
+        last = _nth_smallest(width, size.reshape(pools), among.reshape(pools), count)  # [B,P]
+        fits = among.reshape(pools).sum(axis=-1) <= count
+        tau = jnp.where(fits, jnp.inf, last)
+        return jnp.moveaxis(jnp.broadcast_to(tau, (B, L * K)).reshape(B, L, K), 1, 0)
+
+    return jnp.moveaxis(lax.map(at, _places(T, every)), 0, 3)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _nth_smallest(width: float, size: jax.Array, among: jax.Array, nth: jax.Array) -> jax.Array:
+    """[...] of size [...,n], with the gradient of the soft count."""
+    return -selection.nth_best(-size, among, nth)
+
+
+def _forward(width: float, size: jax.Array, among: jax.Array, nth: jax.Array) -> tuple[jax.Array, Any]:
+    tau = _nth_smallest(width, size, among, nth)
+    return tau, (size, among, tau)
+
+
+def _backward(width: float, kept: Any, g: jax.Array) -> tuple[jax.Array, None, None]:
+    size, among, tau = kept
+    p = jax.nn.sigmoid((tau[..., None] - size) / width)
+    near = jnp.where(among, p * (1 - p), 0.0)
+    return g[..., None] * near / jnp.maximum(near.sum(axis=-1, keepdims=True), 1e-9), None, None
+
+
+_nth_smallest.defvjp(_forward, _backward)
+
+
+def cuts(log_beta: jax.Array, tau: jax.Array, doc: jax.Array, every: int, width: float) -> Cuts:
+    """log_beta [B,K,T], tau [B,K,C] of one layer, doc [B,T]."""
+    places = _places(log_beta.shape[-1], every)
+    older = jax.vmap(lambda cut: _older(doc, cut), out_axes=1)(places)[:, None]  # [B,1,C,T]
+    size = jax.vmap(lambda cut: _size(log_beta, cut), out_axes=2)(places)  # [B,K,C,T]
+    margin = jnp.where(older & jnp.isfinite(tau)[..., None], (tau[..., None] - size) / width, SURE)
+    return Cuts(jax.nn.log_sigmoid(lax.cummin(margin, axis=2)), jnp.int32(every))
+
+
+def _places(T: int, every: int) -> jax.Array:
+    return jnp.arange(0, T, every)
+
+
+def _older(doc: jax.Array, cut: jax.Array) -> jax.Array:
+    """[B,T]: keys before the cut that belong to the document it falls into."""
+    own = jnp.take_along_axis(doc, jnp.broadcast_to(jnp.maximum(cut - 1, 0), (doc.shape[0], 1)), axis=1)
+    return (jnp.arange(doc.shape[1]) < cut) & (doc == own)
+
+
+def _size(log_beta: jax.Array, cut: jax.Array) -> jax.Array:
+    """u of every key, the last axis of log_beta."""
+    age = jnp.maximum(cut + 1 - jnp.arange(log_beta.shape[-1]), 1)
+    return jnp.log(age.astype(jnp.float32)) + jnp.log(jnp.maximum(-log_beta, LEAST))

@@ -1,0 +1,109 @@
+"""Soft cuts against evictions written out one by one."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nexus.training import cuts
+
+L, B, K, T, EVERY, BUDGET = 2, 2, 2, 40, 8, 5
+DOC = np.array([[0] * 21 + [1] * 15 + [-1] * 4, [0] * T])
+
+
+def rates(seed: int = 0) -> np.ndarray:
+    drawn = -np.exp(np.random.default_rng(seed).normal(-2, 1.5, (L, B, K, T))).astype(np.float32)
+    drawn[..., :2] = 0.0  # sinks
+    return drawn
+
+
+def survivors(rate: np.ndarray, b: int, cut: int, sharing: str) -> np.ndarray:
+    """[L,K,T] what is left of the document at `cut` after every cut up to it, dropped one after another."""
+    own = DOC[b] == DOC[b, cut - 1]
+    alive = np.zeros((L, K, T), bool)
+    for c in range(EVERY, cut + 1, EVERY):
+        alive[..., max(0, c - EVERY) : c] = own[max(0, c - EVERY) : c]
+        score = np.where(alive, rate[:, b] * (c + 1 - np.arange(T)), -np.inf)
+        pools = score.reshape(1, -1) if sharing == "global" else score.reshape(L * K, T)
+        for pool, left in zip(pools, alive.reshape(pools.shape), strict=True):
+            for worst in np.argsort(pool)[: max(0, left.size - BUDGET * (left.size // T))]:
+                left[worst] = False
+    return alive
+
+
+@pytest.mark.parametrize("sharing", ["global", "per_head"])
+def test_a_narrow_cut_is_an_eviction(sharing):
+    """What a query sees after a cut is what a cache cut so often would still hold, of its own document."""
+    rate = rates()
+    tau = cuts.thresholds(jnp.asarray(rate), jnp.asarray(DOC), jnp.float32(BUDGET), EVERY, 1e-5, sharing)
+    for layer in range(L):
+        found = cuts.cuts(jnp.asarray(rate[layer]), tau[layer], jnp.asarray(DOC), EVERY, 1e-5)
+        for b in range(B):
+            for j in range(1, T // EVERY):
+                cut = j * EVERY
+                inside = (np.arange(T) < cut) & (DOC[b] == DOC[b, cut - 1])
+                seen = np.exp(np.asarray(found.worth[b, :, j])) * inside
+                want = survivors(rate, b, cut, sharing)[layer]
+                np.testing.assert_array_equal(seen > 0.4, want, err_msg=f"{layer} {b} {cut}")
+                assert (found.worth[b, :, j, cut:] == 0).all()  # what no cut has met yet counts in full
+
+
+def test_everything_fits():
+    """A budget of the whole document adds nothing."""
+    rate = jnp.asarray(rates())
+    tau = cuts.thresholds(rate, jnp.asarray(DOC), jnp.float32(T), EVERY, 0.5, "global")
+    assert np.isinf(tau).all()
+    assert (cuts.cuts(rate[0], tau[0], jnp.asarray(DOC), EVERY, 0.5).worth == 0).all()
+
+
+def test_queries_take_the_cut_before_them():
+    """Rows of one chunk share one line."""
+    worth = jnp.arange(5.0)[None, None, :, None] * jnp.ones((1, 1, 5, T))
+    added = cuts.Cuts(worth, jnp.int32(EVERY)).of(jnp.arange(6, 18), 24)
+    assert added.shape == (1, 1, 12, 24)
+    np.testing.assert_array_equal(added[0, 0, :, 0], [0] * 2 + [1] * 8 + [2] * 2)
+
+
+def test_the_gradient_lifts_what_lies_below():
+    """A higher rate (nearer 0) is worth more, and most of all near the threshold; it is finite everywhere."""
+    rate, doc = jnp.asarray(rates(1)), jnp.asarray(DOC)
+    tau = cuts.thresholds(rate, doc, jnp.float32(BUDGET), EVERY, 0.5, "global")
+    grad = np.asarray(jax.grad(lambda x: cuts.cuts(x, tau[0], doc, EVERY, 0.5).worth.sum())(rate[0]))
+    assert np.isfinite(grad).all() and (grad >= 0).all() and (grad[1, :, 4:24] > 0).any()
+
+
+@pytest.mark.parametrize("sharing", ["global", "per_head"])
+def test_the_threshold_gives_way_as_a_soft_count_would(sharing):
+    """Its gradient against finite differences of tau in sum sigmoid((tau - u) / width) = the same sum."""
+    rate, cut, width = rates(2), 2 * EVERY, 0.5
+
+    def tau_of(x):
+        return cuts.thresholds(x, jnp.asarray(DOC), jnp.float32(BUDGET), EVERY, width, sharing)[0, 1, 0, 2]
+
+    grad = np.asarray(jax.grad(tau_of)(jnp.asarray(rate)))
+    assert (grad[:, 0] == 0).all() and np.isfinite(grad).all()  # the other row
+    inside = (slice(None), 1, slice(None), slice(0, cut)) if sharing == "global" else (0, 1, 0, slice(0, cut))
+    outside = np.ones_like(grad, bool)
+    outside[inside] = False
+    assert (grad[outside] == 0).all()
+    tau = float(tau_of(jnp.asarray(rate)))
+
+    def soft(x, level):
+        age = cut + 1 - np.arange(cut)
+        size = np.log(age) + np.log(np.maximum(-x[inside].astype(np.float64), 1e-9))
+        return (1 / (1 + np.exp(-(level - size) / width))).sum()
+
+    def solved(x):
+        low, high = tau - 5, tau + 5
+        for _ in range(80):
+            mid = (low + high) / 2
+            low, high = (mid, high) if soft(x, mid) < soft(rate, tau) else (low, mid)
+        return (low + high) / 2
+
+    for at in ((0, 1, 0, 7), (0, 1, 0, 12)):
+        by = np.zeros_like(rate, np.float64)
+        by[at] = 1e-4 * abs(rate[at])
+        want = (solved(rate + by) - solved(rate - by)) / (2 * by[at])
+        np.testing.assert_allclose(grad[at], want, rtol=1e-3)
