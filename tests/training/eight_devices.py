@@ -52,9 +52,14 @@ def losses(mesh: jax.sharding.Mesh) -> list[float]:
     return out
 
 
-def kept(mesh: jax.sharding.Mesh) -> list[np.ndarray]:
-    """Positions kept by a global budget after a prefill with the buffer split by sequence."""
-    method = tiny.build("global_retention")
+# One of each kind: a global budget with unequal heads, keys that are rotated again, statistics of all queries, products
+# with other matrices, draws.
+METHODS = ("global_retention", "streaming_llm-cache", "h2o", "laprox", "nexus_sampling")
+
+
+def kept(mesh: jax.sharding.Mesh, name: str) -> list[np.ndarray]:
+    """Positions kept by a method after a prefill with the buffer split by sequence."""
+    method = tiny.build(name)
     layout = method.layout(tiny.CFG, tail=tiny.CHUNK)
     params = decode.with_weights(tiny.CFG, method, tiny.model().params)
     params = jax.device_put(params, sharding.of(mesh, params))
@@ -78,5 +83,7 @@ for name, shape in {
     "all": MeshShape(data=2, fsdp=2, model=2),
 }.items():
     print(name, *losses(sharding.make_mesh(shape)))
-alone, split = kept(one), kept(sharding.make_mesh(MeshShape(data=4, fsdp=2)))
-print("kept", "same" if all((a == b).all() for a, b in zip(alone, split, strict=True)) else "different")
+several = sharding.make_mesh(MeshShape(data=4, fsdp=2))
+for name in METHODS:
+    same = all((a == b).all() for a, b in zip(kept(one, name), kept(several, name), strict=True))
+    print(f"kept-{name}", "same" if same else "different")

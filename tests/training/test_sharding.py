@@ -61,7 +61,8 @@ def test_sizes_must_use_the_devices():
 
 
 def test_eight_devices_compute_what_one_does():
-    """Losses to 1e-5 over several steps on meshes with every axis; identical kept sets of a buffer split by rows."""
+    """Losses to 1e-5 over several steps on meshes with every axis; identical kept sets of a buffer split by rows (key
+    re-rotation and one method broke when a model spanned devices, NVIDIA/kvpress#240, #241)."""
     command = [sys.executable, str(ROOT / "tests" / "training" / "eight_devices.py")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -69,7 +70,8 @@ def test_eight_devices_compute_what_one_does():
     one = np.array(lines["one"].split(), float)
     for name in ("data", "fsdp", "model", "all"):
         np.testing.assert_allclose(np.array(lines[name].split(), float), one, rtol=1e-5, err_msg=name)
-    assert lines["kept"] == "same"
+    kept = {name: said for name, said in lines.items() if name.startswith("kept-")}
+    assert len(kept) == 5 and set(kept.values()) == {"same"}, kept
 
 
 # --- several processes ------------------------------------------------------------------------------------------------
