@@ -47,7 +47,8 @@ def test_changes_reach_training_and_cache():
     assert method_of(config, found["reservoir"]).sampler.name == "reservoir"
     gate = found["tied_three_layer"].training.gate
     assert (gate.tied, gate.kind, found["normalised"].training.gate.normalised) == (True, "three_layer", True)
-    assert found["regress_first"].training.train.regress_steps == 40 and found["seed_1"].training.train.seed == 1
+    assert (found["base"].training.loss.cut_most, found["fading"].training.loss.cut_most) == (0.25, 0.0)
+    assert found["regress_first"].training.train.regress_steps == 20 and found["seed_1"].training.train.seed == 1
 
 
 def test_base_is_always_there_and_every_example_is_shown():
@@ -76,12 +77,12 @@ def test_the_same_settings_written_differently_are_one_config():
 @pytest.mark.parametrize(
     ("options", "changes", "message"),
     [
-        ("variants=tide", {}, "ablation.variants='tide' is not known; allowed: base, lookahead_128, lookahead_2, no"),
+        ("variants=tide", {}, "ablation.variants='tide' is not known; allowed: base, fading, lookahead_128, lookahead_2, no"),
         ("variants=tied,gates=FILE", {}, "ablation.gates takes VARIANT=FILE, with a variant of base, tied; got 'FILE'"),
         ("variants=tied,gates=three_layer=F", {}, "with a variant of base, tied; got 'three_layer=F'"),
         ("variants=tied,gates=tied=F+tied=G", {}, "names 'tied' twice"),
         ("variants=reservoir,gates=reservoir=F", {}, "'reservoir' uses the gates of 'base'"),
-        ("variants=regress_first,steps=20", {}, "variant 'regress_first': train.regress_steps=40 are more than"),
+        ("variants=regress_first,steps=15", {}, "variant 'regress_first': train.regress_steps=20 are more than"),
         ("variants=base,steps=5", {}, "train.warmup=10 must be below train.steps=5"),
         ("", {"x": {"eval": {"seed": 3}}}, "variant 'x': it changes 'eval'; allowed: gate, loss, data, train, cache"),
         ("", {"x": {"gate": {"widht": 3}}}, "variant 'x': Key \"widht\" does not exist"),
