@@ -113,9 +113,20 @@ def compiled_step(
 
 
 def train(t: Training, state: State, done: int) -> None:
-    """The loop. Raises Stopped after SIGTERM, ConfigError at a loss that is not a number; both leave a checkpoint."""
-    total, dev_every, asked = t.config.train.steps, t.config.dev.every, []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    """The loop. Raises ConfigError at a loss that is not a number; the last checkpoint is left.
+
+    After SIGTERM it saves the step at hand and raises Stopped, after Ctrl-C KeyboardInterrupt; a second Ctrl-C does not
+    wait for the step.
+    """
+    total, dev_every = t.config.train.steps, t.config.dev.every
+    asked: list[int] = []
+
+    def ask(number: int, frame: Any) -> None:
+        if number == signal.SIGINT and asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         with Steps(total, done, quiet=not processes.first()) as progress:
             for step in range(done, total):
@@ -129,6 +140,8 @@ def train(t: Training, state: State, done: int) -> None:
                 stop = processes.any_of(bool(asked))
                 if (step + 1) % t.config.train.save_every == 0 or step + 1 == total or stop:
                     t.checkpoints.save(step + 1, state, row["loss"])
+                if signal.SIGINT in asked:
+                    raise KeyboardInterrupt
                 if stop:
                     raise Stopped(f"stopped by SIGTERM after step {step}; the same command goes on from there")
                 if dev_every and ((step + 1) % dev_every == 0 or step + 1 == total):
@@ -136,15 +149,17 @@ def train(t: Training, state: State, done: int) -> None:
                     progress.note(dev.evaluate(t.config, t.model, t.workdir, step + 1))
         save_gates(t, state, total)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _row(t: Training, step: int, numbers: dict[str, jax.Array], began: float) -> Row:
     """The line of a step. Raises ConfigError for a loss that is not a number."""
     row = {name: float(value) for name, value in numbers.items()}
-    if not math.isfinite(row["loss"]):
+    wrong = next((name for name in ("loss", "grad_norm") if not math.isfinite(row.get(name, 0.0))), None)
+    if wrong:
         raise ConfigError(
-            f"the loss of step {step} is {row['loss']} (batch {step} of seed {t.config.train.seed}); "
+            f"the {wrong} of step {step} is {row[wrong]} (batch {step} of seed {t.config.train.seed}); "
             f"the newest checkpoint in {t.workdir / 'checkpoints'} is of step {t.checkpoints.latest()}"
         )
     return {"step": step, "rate": float(t.rate(step)), **row, "seconds": round(time.monotonic() - began, 3)}

@@ -145,7 +145,8 @@ class Chat:
             new = session.generate(min(every, self.max_new_tokens - len(tokens)), temperature=self.temperature)[0]
             tokens += new
             text = self.model.tokenizer.decode(tokens)
-            if not text.endswith("\ufffd"):  # a character whose bytes are not all there yet
+            last = session.ended[0] or len(tokens) >= self.max_new_tokens
+            if last or not text.endswith("\ufffd"):  # a character whose bytes are not all there yet
                 yield text[len(shown) :]
                 shown = text
             if session.ended[0]:

@@ -47,7 +47,8 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
             raise ValueError(f"dev.ratio must lie above 0 and up to 1, got {dev.ratio}")
         methods.build("knorm", budget=round(dev.ratio * dev.length))
     resolved = config_dict.FrozenConfigDict(config)
-    gate(resolved), recipe(resolved), mix(resolved), mesh(resolved)
+    gate(resolved), mix(resolved), mesh(resolved)
+    _check_cuts(recipe(resolved), config.data.row)
     return resolved
 
 
@@ -57,6 +58,18 @@ def gate(config: config_dict.FrozenConfigDict) -> GateConfig:
 
 def recipe(config: config_dict.FrozenConfigDict) -> Recipe:
     return Recipe(sharing=SHARING[config.train.method], **config.loss.to_dict())
+
+
+def _check_cuts(recipe: Recipe, row: int) -> None:
+    """Raises ValueError for cuts that a row never meets, or that leave no room beside the sinks."""
+    if not recipe.cut_most:
+        return
+    if recipe.cut_every >= row:
+        raise ValueError(f"loss.cut_every={recipe.cut_every} must be below data.row={row}: nothing would be cut")
+    if recipe.cut_least * row <= recipe.sinks:
+        raise ValueError(
+            f"loss.cut_least={recipe.cut_least} of data.row={row} tokens leaves only sinks ({recipe.sinks})"
+        )
 
 
 def mesh(config: config_dict.FrozenConfigDict) -> MeshShape:

@@ -3,9 +3,9 @@
     logit(t, i) = q_t k_i / sqrt(H) + (t - i) log_beta_i          TRIM-KV, arXiv 2512.03324 (the additive form)
 
 log_beta of the first tokens of a document (sinks) is taken as 0: they never fade, as they are never evicted later.
-What is added may also be the worth of a key after the cuts so far, see `cuts`.
-One block of queries meets the keys up to its end: [block, T] and never [T, T]. In long rows a backward pass computes
-each block again, one at a time. With nothing added this is the teacher's plain attention.
+What is added may also be the worth of a key after the cuts so far, see `cuts`; with nothing added this is the teacher's
+plain attention. One block of queries meets the keys up to its end (in rows above `KEPT` tokens, all of it):
+[block, T] and never [T, T]. In such long rows a backward pass computes each block again, one at a time.
 """
 
 from __future__ import annotations

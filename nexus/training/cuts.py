@@ -5,14 +5,15 @@ learnt with entries that grow ever weaker, and a top-k then drops what training 
 every `every` tokens, as a stream is, and a key counts by how clearly it survived every cut so far:
 
     u_i(c)     = log(c + 1 - i) + log(-log_beta_i)              size of the score at a cut after c tokens; low is kept
-    tau(c)     = the N-th smallest u(c) of the document; N = budget * L * K of all heads (global), or budget of each
+    tau(c)     = the N-th smallest u(c) of what earlier cuts of the document left; N = budget * L * K of all heads
+                 together (global), or budget of each
     worth_i(c) = log sigmoid(min over cuts c' <= c of (tau(c') - u_i(c')) / width)
-    logit(t, i) += worth_i(c) for keys older than the last cut c before t, and nothing for the others
+    logit(t, i) += worth_i(c) for keys older than the last cut c before t; younger keys count in full
 
-As width goes to 0 this is the hard eviction of `scorers/retention.py` (lookahead 1). tau comes from the gates on the
-teacher's pass. Its gradient is that of the solution of sum_i sigmoid((tau - u_i) / width) = N: what lifts one entry
-lowers those near the threshold, so that entries compete (without it everything rises together, and learning stalls).
-Cuts stand at multiples of `every` of the row, also for documents that begin later.
+As width goes to 0 this is the hard eviction of `scorers/retention.py` (lookahead 1, no least number per head). tau
+comes from the gates on the teacher's pass. Its gradient is that of tau in sum_i sigmoid((tau - u_i) / width) = constant:
+what lifts one entry lowers those near the threshold, so that entries compete (without it everything rises together, and
+learning stalls). Cuts stand at multiples of `every` of the row, also for documents that begin later.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Cuts(NamedTuple):
 
     def of(self, rows: jax.Array, S: int) -> jax.Array:
         """[B,K,R,S] to be added to the logits of queries at `rows` [R] and the first S keys."""
-        return jnp.take(self.worth[..., :S], rows // self.every, axis=2)
+        # Rows of padding lie behind the last cut: clipped, so that they stay finite.
+        return jnp.take(self.worth[..., :S], rows // self.every, axis=2, mode="clip")
 
 
 def thresholds(
@@ -58,18 +60,18 @@ def thresholds(
     L, B, K, T = log_beta.shape
 
     @jax.checkpoint
-    def at(cut: jax.Array) -> jax.Array:
-        older = _older(doc, cut)  # [B,T]
+    def at(alive: jax.Array, cut: jax.Array) -> tuple[jax.Array, jax.Array]:
         size = jnp.moveaxis(_size(log_beta, cut), 1, 0)  # [B,L,K,T]
-        among = jnp.broadcast_to(older[:, None, None], size.shape)
+        among = alive & _older(doc, cut)[:, None, None]  # what an earlier cut dropped takes no place
         pools = (B, 1, L * K * T) if sharing == "global" else (B, L * K, T)
-        count = jnp.round(budget * (pools[2] // T)).astype(jnp.int32)
+        count = jnp.maximum(jnp.round(budget * (pools[2] // T)), 1).astype(jnp.int32)
         last = _nth_smallest(width, size.reshape(pools), among.reshape(pools), count)  # [B,P]
         fits = among.reshape(pools).sum(axis=-1) <= count
-        tau = jnp.where(fits, jnp.inf, last)
-        return jnp.moveaxis(jnp.broadcast_to(tau, (B, L * K)).reshape(B, L, K), 1, 0)
+        tau = jnp.broadcast_to(jnp.where(fits, jnp.inf, last), (B, L * K)).reshape(B, L, K)
+        return alive & ~(among & (size > tau[..., None])), jnp.moveaxis(tau, 1, 0)
 
-    return jnp.moveaxis(lax.map(at, _places(T, every)), 0, 3)
+    _, tau = lax.scan(at, jnp.ones((B, L, K, T), bool), _places(T, every))
+    return jnp.moveaxis(tau, 0, 3)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

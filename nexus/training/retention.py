@@ -1,9 +1,10 @@
-"""The training step of retention gates: a frozen model, its own teacher, and gates that fade its keys.
+"""The training step of retention gates: a frozen model, its own teacher, and gates that decide what it still sees.
 
     loss = kl * KL(answers) + context_kl * KL(sampled context) + ntp * cross-entropy(answers) + cap * capacity
 
 The student is the model with `gated_attention`; only the gates have gradients.
-Its keys fade with age, or are cut softly as a stream is (`cuts`). TRIM-KV (arXiv 2512.03324) and Make Each
+Its keys fade with age, or are cut softly as a stream is (`cuts`). Capacity counts beta^age in both: under cuts, where
+only the order of scores matters, it keeps their scale. TRIM-KV (arXiv 2512.03324) and Make Each
 Token Count (arXiv 2605.09649) call these fwkl, ntp and cap; `kl = ntp = .5` is their mean (fwkl_ntp). Position labels
 of KL and cross-entropy are both shifted here: hidden state t is judged by token t + 1.
 """
@@ -55,8 +56,10 @@ class Recipe:
         if self.sharing not in SHARING:
             raise ValueError(f"sharing {self.sharing!r}; allowed: {', '.join(SHARING)}")
         for name in ("kl", "context_kl", "ntp", "cap"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be a finite number of at least 0, got {getattr(self, name)}")
+        if self.sinks < 0:
+            raise ValueError(f"sinks must be at least 0, got {self.sinks}")
         for name in ("budget", "context_positions", "answer_positions", "hinge_positions", "regress_age"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -65,7 +68,7 @@ class Recipe:
                 f"cut_least={self.cut_least} and cut_most={self.cut_most} must be shares with "
                 "0 < cut_least <= cut_most <= 1; cut_most=0 trains without cuts"
             )
-        if self.cut_every < 1 or not self.cut_width > 0:
+        if self.cut_every < 1 or not 0 < self.cut_width < math.inf:
             raise ValueError(f"cut_every={self.cut_every} must be at least 1 and cut_width={self.cut_width} above 0")
 
 
@@ -157,7 +160,10 @@ def loss_fn(
     layers = gates.by_layer(trained, cfg.num_layers)
     rates = jnp.zeros((cfg.num_layers, B, cfg.num_kv_heads, T), jnp.float32) if recipe.cut_most else None
     teacher, rates = run(teacher_fn(cfg, batch, layers, shape, recipe), rates)
-    tau = None if rates is None else thresholds(rates, batch.doc, recipe, for_cut)
+    share = cut_share(recipe, for_cut)
+    tau = None
+    if rates is not None:
+        tau = cuts.thresholds(rates, batch.doc, share * T, recipe.cut_every, recipe.cut_width, recipe.sharing)
     zero = jnp.zeros((), jnp.float32)
     start = Held(jnp.zeros((B, at.shape[0]), jnp.float32), zero, jnp.zeros((), jnp.int32))
     student, held = run(student_fn(cfg, batch, layers, shape, recipe, at, tau), start)
@@ -184,15 +190,17 @@ def loss_fn(
         "teacher_ntp": losses.weighted_mean(teacher_ce, answer),
         "alive": jnp.where(valid, held.alive, 0).sum() / heads / jnp.maximum(valid.sum(), 1),
         "answers": answer.sum(),
+        "cut_share": share,
     }
     return loss, {"loss": loss, **parts, **seen}
 
 
-def thresholds(rates: jax.Array, doc: jax.Array, recipe: Recipe, rng: jax.Array) -> jax.Array:
-    """tau [L,B,K,C] of the cuts of this step, at a budget drawn between `cut_least` and `cut_most`."""
+def cut_share(recipe: Recipe, rng: jax.Array) -> jax.Array:
+    """[] the share of a row that the cuts of this step leave, between `cut_least` and `cut_most`; 1 without cuts."""
+    if not recipe.cut_most:
+        return jnp.ones(())
     low, high = math.log(recipe.cut_least), math.log(recipe.cut_most)
-    budget = doc.shape[1] * jnp.exp(jax.random.uniform(rng, (), minval=low, maxval=high))
-    return cuts.thresholds(rates, doc, budget, recipe.cut_every, recipe.cut_width, recipe.sharing)
+    return jnp.exp(jax.random.uniform(rng, (), minval=low, maxval=high))
 
 
 def positions(batch: Batch, recipe: Recipe, rng: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

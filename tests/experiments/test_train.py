@@ -74,6 +74,36 @@ def test_a_killed_run_goes_on_with_the_same_losses(tmp_path, monkeypatch, capsys
     np.testing.assert_allclose(losses(run(config(), tmp_path / "run")), losses(whole), rtol=1e-5)
 
 
+def test_ctrl_c_saves_the_step_at_hand(tmp_path, monkeypatch):
+    """Finished steps are kept, as launch.py says; what ends is the process and not the training."""
+    advance = train.Steps.advance
+
+    def interrupt_in_step_three(self, row):
+        advance(self, row)
+        if row["step"] == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(train.Steps, "advance", interrupt_in_step_three)
+    with pytest.raises(KeyboardInterrupt):
+        run(config(), tmp_path / "run")
+    assert len(record.read_rows(tmp_path / "run" / "train.jsonl")) == 4
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    monkeypatch.setattr(train.Steps, "advance", advance)
+    again = []
+    monkeypatch.setattr(
+        train.Training, "batch", lambda self, step, f=train.Training.batch: again.append(step) or f(self, step)
+    )
+    assert [row["step"] for row in run(config(), tmp_path / "run")] == list(range(6)) and again == [4, 5]
+
+
+def test_cuts_that_cannot_be_met_are_refused():
+    """Said before anything is loaded: accepted, they would train nothing."""
+    with pytest.raises(ValueError, match=r"loss.cut_every=1024 must be below data.row=1024: nothing would be cut"):
+        train.resolve(config(loss__cut_every=1024))
+    with pytest.raises(ValueError, match=r"loss.cut_least=0.002 of data.row=1024 tokens leaves only sinks \(4\)"):
+        train.resolve(config(loss__cut_least=0.002))
+
+
 def test_steps_after_the_last_checkpoint_are_done_again(tmp_path, monkeypatch):
     """A hard kill: what was logged beyond the checkpoint must not be there twice."""
     save = train.Checkpoints.save

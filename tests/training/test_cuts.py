@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nexus.training import cuts
+from nexus.training import attention, cuts
 
 L, B, K, T, EVERY, BUDGET = 2, 2, 2, 40, 8, 5
 DOC = np.array([[0] * 21 + [1] * 15 + [-1] * 4, [0] * T])
@@ -16,6 +16,13 @@ DOC = np.array([[0] * 21 + [1] * 15 + [-1] * 4, [0] * T])
 def rates(seed: int = 0) -> np.ndarray:
     drawn = -np.exp(np.random.default_rng(seed).normal(-2, 1.5, (L, B, K, T))).astype(np.float32)
     drawn[..., :2] = 0.0  # sinks
+    return drawn
+
+
+def lasting_first(seed: int = 0) -> np.ndarray:
+    """What stands early lasts longer: dropped keys would come back among the best if they still took part."""
+    drawn = rates(seed)
+    drawn[..., : T // 4] *= np.exp(-3)
     return drawn
 
 
@@ -33,10 +40,11 @@ def survivors(rate: np.ndarray, b: int, cut: int, sharing: str) -> np.ndarray:
     return alive
 
 
+@pytest.mark.parametrize("drawn", [rates, lasting_first])
 @pytest.mark.parametrize("sharing", ["global", "per_head"])
-def test_a_narrow_cut_is_an_eviction(sharing):
+def test_a_narrow_cut_is_an_eviction(sharing, drawn):
     """What a query sees after a cut is what a cache cut so often would still hold, of its own document."""
-    rate = rates()
+    rate = drawn()
     tau = cuts.thresholds(jnp.asarray(rate), jnp.asarray(DOC), jnp.float32(BUDGET), EVERY, 1e-5, sharing)
     for layer in range(L):
         found = cuts.cuts(jnp.asarray(rate[layer]), tau[layer], jnp.asarray(DOC), EVERY, 1e-5)
@@ -77,10 +85,10 @@ def test_the_gradient_lifts_what_lies_below():
 @pytest.mark.parametrize("sharing", ["global", "per_head"])
 def test_the_threshold_gives_way_as_a_soft_count_would(sharing):
     """Its gradient against finite differences of tau in sum sigmoid((tau - u) / width) = the same sum."""
-    rate, cut, width = rates(2), 2 * EVERY, 0.5
+    rate, cut, width = rates(2), EVERY, 0.5
 
     def tau_of(x):
-        return cuts.thresholds(x, jnp.asarray(DOC), jnp.float32(BUDGET), EVERY, width, sharing)[0, 1, 0, 2]
+        return cuts.thresholds(x, jnp.asarray(DOC), jnp.float32(BUDGET), EVERY, width, sharing)[0, 1, 0, 1]
 
     grad = np.asarray(jax.grad(tau_of)(jnp.asarray(rate)))
     assert (grad[:, 0] == 0).all() and np.isfinite(grad).all()  # the other row
@@ -102,8 +110,24 @@ def test_the_threshold_gives_way_as_a_soft_count_would(sharing):
             low, high = (mid, high) if soft(x, mid) < soft(rate, tau) else (low, mid)
         return (low + high) / 2
 
-    for at in ((0, 1, 0, 7), (0, 1, 0, 12)):
+    for at in ((0, 1, 0, 7), (0, 1, 0, 5)):
         by = np.zeros_like(rate, np.float64)
         by[at] = 1e-4 * abs(rate[at])
         want = (solved(rate + by) - solved(rate - by)) / (2 * by[at])
         np.testing.assert_allclose(grad[at], want, rtol=1e-3)
+
+
+def test_padded_queries_of_a_long_row_stay_finite(monkeypatch):
+    """Blocks of a long row are filled up with queries behind the last cut; padding of the row sees them."""
+    monkeypatch.setattr(attention, "KEPT", 8)
+    monkeypatch.setattr(attention, "LONG_BLOCK", 32)
+    rng = np.random.default_rng(0)
+    q, k, v = (jnp.asarray(rng.normal(size=s), jnp.float32) for s in ((B, K, 2, T, 4), (B, K, T, 4), (B, K, T, 4)))
+    rate, doc = jnp.asarray(rates()), jnp.asarray(DOC)
+
+    def loss(rate, v):
+        tau = cuts.thresholds(rate, doc, jnp.float32(BUDGET), EVERY, 0.5, "global")
+        return attention.gated_attention(q, k, v, doc, cuts.cuts(rate[0], tau[0], doc, EVERY, 0.5)).sum()
+
+    for found in jax.grad(loss, (0, 1))(rate, v):
+        assert np.isfinite(found).all()

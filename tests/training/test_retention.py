@@ -161,7 +161,9 @@ def test_it_learns():
     ("options", "message"),
     [
         ({"sharing": "per_model"}, "sharing 'per_model'; allowed: global, per_head"),
-        ({"kl": -1.0}, "kl must be at least 0"),
+        ({"kl": -1.0}, "kl must be a finite number of at least 0, got -1.0"),
+        ({"cap": float("nan")}, "cap must be a finite number of at least 0, got nan"),
+        ({"sinks": -1}, "sinks must be at least 0, got -1"),
         ({"budget": 0}, "budget must be at least 1"),
         ({"cut_most": 0.2}, r"cut_least=0.0 and cut_most=0.2 must be shares with 0 < cut_least <= cut_most <= 1"),
         ({"cut_least": 0.3, "cut_most": 0.2}, r"cut_least=0.3 and cut_most=0.2"),

@@ -77,7 +77,11 @@ def test_the_same_settings_written_differently_are_one_config():
 @pytest.mark.parametrize(
     ("options", "changes", "message"),
     [
-        ("variants=tide", {}, "ablation.variants='tide' is not known; allowed: base, fading, lookahead_128, lookahead_2, no"),
+        (
+            "variants=tide",
+            {},
+            "ablation.variants='tide' is not known; allowed: base, fading, lookahead_128, lookahead_2, no",
+        ),
         ("variants=tied,gates=FILE", {}, "ablation.gates takes VARIANT=FILE, with a variant of base, tied; got 'FILE'"),
         ("variants=tied,gates=three_layer=F", {}, "with a variant of base, tied; got 'three_layer=F'"),
         ("variants=tied,gates=tied=F+tied=G", {}, "names 'tied' twice"),
