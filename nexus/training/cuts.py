@@ -11,7 +11,7 @@ every `every` tokens, as a stream is, and a key counts by how clearly it survive
     logit(t, i) += worth_i(c) for keys older than the last cut c before t; younger keys count in full
 
 As width goes to 0 this is the hard eviction of `scorers/retention.py` (lookahead 1, no least number per head). tau
-comes from the gates on the teacher's pass. Its gradient is that of tau in sum_i sigmoid((tau - u_i) / width) = constant:
+comes from the gates on the teacher's pass. Its gradient is that of tau in sum_i sigmoid((tau - u_i) / width) = const:
 what lifts one entry lowers those near the threshold, so that entries compete (without it everything rises together, and
 learning stalls). Cuts stand at multiples of `every` of the row, also for documents that begin later.
 """

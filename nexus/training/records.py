@@ -12,7 +12,7 @@ and texts are disjoint from every evaluation, see `wordings` and `texts`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from nexus.training import texts, wordings
 from nexus.training.wordings import Template
 
 VERSION = "1.1.0"  # of what the same (kind, seed, index, length) gives
+
+
+TRIES = 30  # draws of a single fact before a length is called too short
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,15 +109,21 @@ def tracking(rng: np.random.Generator, most: int) -> Talk:
 
 def _about(make: Callable[[np.random.Generator, int], Talk]) -> Builder:
     def build(tokenizer: Tokenizer, length: int, rng: np.random.Generator) -> Document:
-        most = max(2, length // (20 if rng.random() < 0.25 else 60))
-        while most:
+        for most in _fewer(max(2, length // (20 if rng.random() < 0.25 else 60))):
             made = _spread(tokenizer, length, rng, make(rng, most))
             if made is not None:
                 return made
-            most //= 2
         raise ValueError(f"{length} tokens are too few for a training document")
 
     return build
+
+
+def _fewer(most: int) -> Iterator[int]:
+    """Half as many facts at every try; then one fact, drawn anew `TRIES` times: one of them is short enough."""
+    while most > 1:
+        yield most
+        most //= 2
+    yield from [1] * TRIES
 
 
 def _spread(tokenizer: Tokenizer, length: int, rng: np.random.Generator, talk: Talk) -> Document | None:
@@ -185,8 +194,8 @@ def _dialogue(tokenizer: Tokenizer, turns: list[tuple[str, str]], silent: int = 
 
 def _told_over_turns(tokenizer: Tokenizer, length: int, rng: np.random.Generator) -> Document:
     """A conversation: facts and remarks in turn, with prose between them, and the questions at the end."""
-    filler, most = _filler(rng), max(2, length // 80)
-    while most:
+    filler = _filler(rng)
+    for most in _fewer(max(2, length // 80)):
         talk, told = facts(rng, most), []
         for i, sentence in enumerate(talk.sentences):
             prose = filler[i * 3 : i * 3 + int(rng.integers(0, 4))] if most > 1 else []
@@ -194,7 +203,6 @@ def _told_over_turns(tokenizer: Tokenizer, length: int, rng: np.random.Generator
         made = _dialogue(tokenizer, [*told, *talk.turns], silent=len(told))
         if len(made.tokens) <= length:
             return made
-        most //= 2
     raise ValueError(f"{length} tokens are too few for a training document")
 
 
