@@ -36,7 +36,7 @@ def test_streamed_pieces_join_to_the_generated_text(lm):
     whole = lm.generate("a" * 100, **options)
     chat = lm.session("knorm", 24, max_new_tokens=21, chunk=32, evict_every=8)
     pieces = list(chat.stream("a" * 100, every=5))
-    assert len(pieces) > 1 and "".join(pieces) == whole.text.rstrip("\ufffd")
+    assert len(pieces) > 1 and "".join(pieces) == whole.text
 
 
 def test_a_second_turn_goes_on_from_the_first(lm):

@@ -4,7 +4,9 @@
     python -m nexus.training.footprint --fsdp 8 --row 16384 --batch 8
 
 Counted, per device: parameters in bfloat16 divided by fsdp x model (and one layer gathered whole); gates and AdamW in
-float32; what enters each layer, kept for the backward pass; one layer computed again; logits of a block of positions.
+float32; what enters each layer, kept for the backward pass; one layer computed again; soft cuts (what one layer's keys
+are worth after every cut, its gradient, and as one block of queries sees it; all layers' rates, whether they live, and
+what enters the gates of the teacher's pass); logits of a block of positions.
 FLOPs: teacher forward, student forward, the student again, and its backward pass through activations (no weight of
 the model has a gradient), each 2 x parameters x tokens and the attention. An estimate for planning, not measured.
 """
@@ -22,6 +24,7 @@ from nexus.models import transformer
 from nexus.models.config import ModelConfig
 from nexus.training.attention import block_size
 from nexus.training.losses import ROWS
+from nexus.training.retention import Recipe
 from nexus.training.sharding import MeshShape
 
 LLAMA_31_8B = ModelConfig(
@@ -42,6 +45,7 @@ class Footprint:
     gates_and_optimizer: int
     layer_inputs: int
     one_layer: int
+    soft_cuts: int
     logits: int
     flops: float
 
@@ -73,9 +77,18 @@ def footprint(cfg: ModelConfig, gate: GateConfig, mesh: MeshShape, row: int, bat
         gates_and_optimizer=4 * 3 * trained,
         layer_inputs=WIDE * cfg.num_layers * tokens * cfg.dim,
         one_layer=WIDE * tokens * (width // mesh.model + 4 * cfg.dim) + 4 * 3 * rows * heads * block_size(row) * row,
+        soft_cuts=_soft_cuts(cfg, rows, row),
         logits=4 * 2 * rows * ROWS * cfg.vocab_size,
         flops=PASSES * (products + attention) / (sharers * mesh.model),
     )
+
+
+def _soft_cuts(cfg: ModelConfig, rows: int, row: int) -> int:
+    """Rates and cuts are not divided by a model axis: a global threshold needs all heads."""
+    K, C = cfg.num_kv_heads, -(-row // Recipe().cut_every)
+    worth = 4 * rows * K * row * (2 * C + block_size(row))
+    rates = (4 + 1) * cfg.num_layers * rows * K * row
+    return worth + rates + WIDE * cfg.num_layers * rows * row * cfg.dim
 
 
 def table(found: Footprint) -> str:
