@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -30,7 +31,12 @@ class Parser(argparse.ArgumentParser):
 def run(main: Callable[[Sequence[str]], int], again: str = "") -> NoReturn:
     """Ends the process with what `main` makes of the command line. again: said after Ctrl-C."""
     try:
-        sys.exit(main(sys.argv[1:]))
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+        sys.exit(code)
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's last flush works
+        sys.exit(DONE)
     except KeyboardInterrupt:
         print(f"stopped{f'; {again}' if again else ''}", file=sys.stderr)
         sys.exit(STOPPED)

@@ -1,6 +1,8 @@
 """Exit codes of the commands, and that wrong input is one line."""
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,7 @@ from experiments import report
 from nexus import cli, fetch, manual
 from nexus.tasks import __main__ as tasks
 
+ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = {"methods": manual.main, "tasks": tasks.main, "fetch": fetch.main}
 
 
@@ -72,3 +75,10 @@ def test_a_crash_is_not_hidden(monkeypatch):
 def test_a_task_or_set_by_name(names, said, capsys):
     assert tasks.main(names) == 0
     assert said in capsys.readouterr().out
+
+
+def test_a_reader_that_stops_is_no_error():
+    """`python -m nexus.tasks | head` ended in a traceback; here the reader is gone before the first line."""
+    command = f"{sys.executable} -m nexus.tasks | true"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
