@@ -56,17 +56,23 @@ def test_a_run_leaves_gates_losses_and_a_report(tmp_path):
     assert (tmp_path / "run" / "figures" / "loss.png").stat().st_size > 10_000
 
 
+def signalled(monkeypatch, step: int, number: int) -> None:
+    """This process gets a signal after a step, as long as the patch lasts."""
+    advance = train.Steps.advance
+
+    def patched(self, row):
+        advance(self, row)
+        if row["step"] == step:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(train.Steps, "advance", patched)
+
+
 def test_a_killed_run_goes_on_with_the_same_losses(tmp_path, monkeypatch, capsys):
     """SIGTERM in step 2 saves and ends; the same command does the rest as if nothing had happened."""
     whole = run(config(), tmp_path / "whole")
     advance = train.Steps.advance
-
-    def kill_in_step_two(self, row):
-        advance(self, row)
-        if row["step"] == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(train.Steps, "advance", kill_in_step_two)
+    signalled(monkeypatch, 2, signal.SIGTERM)
     part = run(config(), tmp_path / "run")
     assert len(part) == 3 and "stopped by SIGTERM after step 2" in capsys.readouterr().out
     assert not (tmp_path / "run" / "gates.safetensors").exists()
@@ -77,13 +83,7 @@ def test_a_killed_run_goes_on_with_the_same_losses(tmp_path, monkeypatch, capsys
 def test_ctrl_c_saves_the_step_at_hand(tmp_path, monkeypatch):
     """Finished steps are kept, as launch.py says; what ends is the process and not the training."""
     advance = train.Steps.advance
-
-    def interrupt_in_step_three(self, row):
-        advance(self, row)
-        if row["step"] == 3:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(train.Steps, "advance", interrupt_in_step_three)
+    signalled(monkeypatch, 3, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         run(config(), tmp_path / "run")
     assert len(record.read_rows(tmp_path / "run" / "train.jsonl")) == 4

@@ -23,16 +23,10 @@ from tests import tiny  # noqa: E402
 
 T, B, STEPS = 48, 8, 3
 SHAPE = GateConfig(kind="three_layer", width=8, tied=True, bias=1.0)
-RECIPE = Recipe(
-    budget=4,
-    context_positions=6,
-    answer_positions=8,
-    hinge_positions=16,
-    sinks=2,
-    cut_least=0.2,
-    cut_most=0.5,
-    cut_every=16,
-)  # as trainings do by default: thresholds over all layers and heads
+RECIPE = Recipe(  # soft cuts, as trainings have by default: thresholds over all layers and heads
+    budget=4, context_positions=6, answer_positions=8, hinge_positions=16, sinks=2,
+    cut_least=0.2, cut_most=0.5, cut_every=16,
+)  # fmt: skip
 
 
 def batch(seed: int) -> Batch:

@@ -75,7 +75,7 @@ def test_queries_take_the_cut_before_them():
 
 
 def test_the_gradient_lifts_what_lies_below():
-    """A higher rate (nearer 0) is worth more, and most of all near the threshold; it is finite everywhere."""
+    """A rate nearer 0 is never worth less, and is worth more where a cut was met; finite everywhere."""
     rate, doc = jnp.asarray(rates(1)), jnp.asarray(DOC)
     tau = cuts.thresholds(rate, doc, jnp.float32(BUDGET), EVERY, 0.5, "global")
     grad = np.asarray(jax.grad(lambda x: cuts.cuts(x, tau[0], doc, EVERY, 0.5).worth.sum())(rate[0]))
