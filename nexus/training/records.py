@@ -20,7 +20,7 @@ from nexus.models.tokenizer import Tokenizer
 from nexus.training import texts, wordings
 from nexus.training.wordings import Template
 
-VERSION = "1.1.0"  # of what the same (kind, seed, index, length) gives
+VERSION = "2.0.0"  # of what the same (kind, seed, index, length) gives
 
 
 TRIES = 30  # draws of a single fact before a length is called too short
@@ -36,10 +36,20 @@ class Document:
 
 @dataclasses.dataclass(frozen=True)
 class Talk:
-    """What is asked about a text: sentences to be spread over it in this order, and question-answer pairs."""
+    """Sentences to be spread over a text in this order; what is asked about it, with the answers; and the subject."""
 
     sentences: list[str]
     turns: list[tuple[str, str]]
+    about: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """One key with its values, in the order in which the text gives them."""
+
+    template: Template
+    key: str
+    values: list[str]
 
 
 Builder = Callable[[Tokenizer, int, np.random.Generator], Document]
@@ -55,37 +65,49 @@ def document(kind: str, tokenizer: Tokenizer, length: int, seed: int, index: int
 
 
 def facts(rng: np.random.Generator, most: int) -> Talk:
-    """Up to `most` facts; several values for one key in a third of the documents."""
-    count = int(rng.integers(1, most + 1))
-    one = rng.random() < 0.6
-    chosen = rng.choice(len(wordings.TEMPLATES), size=1 if one else min(5, count), replace=False)
-    templates = [wordings.TEMPLATES[i] for i in chosen]
+    """Up to `most` facts, more often few; several values for one key in a third of the documents."""
+    count = 1 + int(most * rng.random() ** 2)
+    templates = wordings.templates(1 if rng.random() < 0.6 else min(5, count), rng)
     kind = wordings.VALUE_KINDS[rng.choice(3, p=(0.6, 0.2, 0.2))]
-    values_per_key = int(rng.integers(2, 5)) if rng.random() < 0.35 else 1
-    pairs: list[tuple[Template, str, list[str]]] = []
-    for i in range(max(1, count // values_per_key)):
-        values = [wordings.value(kind, rng) for _ in range(values_per_key)]
-        pairs.append((templates[i % len(templates)], wordings.name(rng), values))
-    said = [(t, key, v) for t, key, values in pairs for v in values]
-    order = rng.permutation(len(said))
-    sentences = [said[i][0].fact.format(key=said[i][1], value=said[i][2]) for i in order]
-    rank = {(said[i][1], said[i][2]): place for place, i in enumerate(order)}
-    asked = [pairs[i] for i in rng.permutation(len(pairs))[: rng.integers(1, 5)]]
+    per_key = int(rng.integers(2, 5)) if rng.random() < 0.35 else 1
+    told = [
+        Fact(templates[i % len(templates)], wordings.name(rng), [wordings.value(kind, rng) for _ in range(per_key)])
+        for i in range(max(1, count // per_key))
+    ]
+    sentences = _said_in_some_order(told, rng)
+    style = str(rng.choice(wordings.STYLES))
+    asked = [told[i] for i in rng.permutation(len(told))[: rng.integers(1, 5)]]
+    turns = [_asked(fact, style) for fact in asked]
     if len(asked) > 1 and rng.random() < 0.5:
-        return Talk(sentences, [_asked_at_once(asked, rank)])
-    return Talk(sentences, [_asked(fact, rank) for fact in asked])
+        together = len(templates) == 1 and rng.random() < 0.7
+        turns = [_asked_in_one_sentence(asked, style) if together else _asked_at_once(turns)]
+    return Talk(sentences, turns, wordings.together(sorted({fact.template.about for fact in told})))
 
 
-def _asked(fact: tuple[Template, str, list[str]], rank: dict[tuple[str, str], int]) -> tuple[str, str]:
-    template, key, values = fact
-    values = sorted(values, key=lambda v: rank[key, v])
-    ask = template.ask if len(values) == 1 else template.ask_all
-    return ask.format(key=key), template.answer.format(key=key, values=wordings.listed(values)) + "."
+def _said_in_some_order(told: list[Fact], rng: np.random.Generator) -> list[str]:
+    """One sentence a value; the values of one key stay in their order."""
+    places = rng.permutation([i for i, fact in enumerate(told) for _ in fact.values])
+    left = [iter(fact.values) for fact in told]
+    said = (told[i].template.fact.format(key=told[i].key, value=next(left[i])) for i in places)
+    return [wordings.sentence(text) for text in said]
 
 
-def _asked_at_once(facts: list[tuple[Template, str, list[str]]], rank: dict[tuple[str, str], int]) -> tuple[str, str]:
-    pairs = [_asked(fact, rank) for fact in facts]
-    return " ".join(ask for ask, _ in pairs), " ".join(answer for _, answer in pairs)
+def _asked(fact: Fact, style: str) -> tuple[str, str]:
+    t, several = fact.template, len(fact.values) > 1
+    start = t.answer.format(key=fact.key, s="s" if several else "", are="are" if several else "is")
+    values = wordings.listed(fact.values, style)
+    ask = (t.ask_all if several else t.ask).format(key=fact.key)
+    return wordings.sentence(ask), wordings.sentence(start + values if start else values.lstrip(" :\n"))
+
+
+def _asked_at_once(turns: list[tuple[str, str]]) -> tuple[str, str]:
+    return " ".join(ask for ask, _ in turns), "\n".join(answer for _, answer in turns)
+
+
+def _asked_in_one_sentence(facts: list[Fact], style: str) -> tuple[str, str]:
+    """Of several keys in the same words: one list of all their values."""
+    keys = wordings.together([fact.key for fact in facts])
+    return _asked(Fact(facts[0].template, keys, [v for fact in facts for v in fact.values]), style)
 
 
 def tracking(rng: np.random.Generator, most: int) -> Talk:
@@ -101,7 +123,7 @@ def tracking(rng: np.random.Generator, most: int) -> Talk:
         where[thing] = place
     asked = rng.permutation(sorted(where))[:3]
     turns = [(f"Where is the {x} jar in the end?", f"The {x} jar is in the {where[x]}.") for x in map(str, asked)]
-    return Talk(sentences, turns)
+    return Talk(sentences, turns, "the places of jars")
 
 
 # --- documents ----------------------------------------------------------------------------------------------------
@@ -128,7 +150,8 @@ def _fewer(most: int) -> Iterator[int]:
 
 def _spread(tokenizer: Tokenizer, length: int, rng: np.random.Generator, talk: Talk) -> Document | None:
     """The sentences of a talk in a filler of as many sentences as fit, then the turns. None: they do not fit alone."""
-    introduction = str(rng.choice(wordings.INTRODUCTIONS))
+    primed = rng.random() < 0.4
+    introduction = str(rng.choice(wordings.PRIMERS if primed else wordings.INTRODUCTIONS)).format(about=talk.about)
     filler, at = _filler(rng), np.sort(rng.random(len(talk.sentences)))
     separator = "\n" if rng.random() < 0.2 else " "
     (question, reply), *later = talk.turns
