@@ -56,7 +56,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.loss.remat = True  # False: a fifth faster where memory holds every activation of a row
 
     config.data = config_dict.ConfigDict()
-    config.data.mix = ("facts=0.75", "dialogue=0.1", "text=0.1", "tracking=0.05")  # kind=share
+    config.data.mix = "facts=0.75,dialogue=0.1,text=0.1,tracking=0.05"  # kind=share
     config.data.row = 1024  # tokens of a packed row
     config.data.shares = (1.0, 0.5)  # lengths of documents as shares of a row
     config.data.rows = 1024  # distinct rows; longer trainings see them again in another order
@@ -85,7 +85,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.dev.every = 30  # steps; 0: none
     config.dev.tasks = ("niah_single_2", "niah_multikey_1", "niah_multivalue")
     config.dev.length = 1024
-    config.dev.ratio = 0.1
+    config.dev.ratios = (0.1, 0.25)
     config.dev.num_examples = 8
     config.dev.seed = 1000
 

@@ -14,15 +14,19 @@ from nexus.tasks import catalog
 
 
 def evaluate(config: config_dict.FrozenConfigDict, model: Model, workdir: Path, step: int) -> str:
-    """Scores the gates of the run folder, appends them to dev.jsonl and returns a line for a person."""
+    """Scores the gates of the run folder, appends a line per budget to dev.jsonl and returns lines for a person."""
+    return "\n".join(_at_budget(config, model, workdir, step, ratio) for ratio in config.dev.ratios)
+
+
+def _at_budget(config: config_dict.FrozenConfigDict, model: Model, workdir: Path, step: int, ratio: float) -> str:
     dev = config.dev
     gates = str(workdir / "gates.safetensors")
-    method = methods.build(config.train.method, budget=round(dev.ratio * dev.length), gates=gates)
+    method = methods.build(config.train.method, budget=round(ratio * dev.length), gates=gates)
     scores = {task: _score(config, model, method, task) for task in dev.tasks}
     about = {"step": step, "budget": method.budget, "length": dev.length, "n": dev.num_examples, "seed": dev.seed}
     record.append_rows(workdir / "dev.jsonl", [about | scores])
-    mean = float(np.mean(list(scores.values())))
-    return f"dev after {step} steps: mean {mean:.1f}; " + ", ".join(f"{task} {x:.1f}" for task, x in scores.items())
+    mean, each = float(np.mean(list(scores.values()))), ", ".join(f"{task} {x:.1f}" for task, x in scores.items())
+    return f"dev after {step} steps, budget {method.budget}: mean {mean:.1f}; {each}"
 
 
 def _score(config: config_dict.FrozenConfigDict, model: Model, method: methods.Method, task: str) -> float:

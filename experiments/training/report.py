@@ -79,8 +79,10 @@ def _text(workdir: Path, rows: list[Row], dev: list[Row], config: Row) -> str:
         lines.insert(3, f"- the first {len(first)} steps regress log future attention: {ends}")
     if dev:
         tasks = [name for name in dev[0] if name.startswith(("niah", "vt", "cwe", "fwe"))]
-        lines += [f"Small evaluations, length {dev[0]['length']}, budget {dev[0]['budget']}, n = {dev[0]['n']}, "
+        lines += [f"Small evaluations, length {dev[0]['length']}, n = {dev[0]['n']}, "
                   f"samples of seed {dev[0]['seed']}, which no reported table uses:", ""]  # fmt: skip
-        lines += ["| step | " + " | ".join(tasks) + " |", "|---:" * (len(tasks) + 1) + "|"]
-        lines += [f"| {row['step']} | " + " | ".join(f"{row[task]:.1f}" for task in tasks) + " |" for row in dev]
+        lines += ["| step | budget | " + " | ".join(tasks) + " |", "|---:" * (len(tasks) + 2) + "|"]
+        for row in dev:
+            scores = " | ".join(f"{row[task]:.1f}" for task in tasks)
+            lines.append(f"| {row['step']} | {row['budget']} | {scores} |")
     return "\n".join(lines) + "\n"

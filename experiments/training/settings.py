@@ -22,7 +22,9 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     """The config with typed lists. Raises ValueError or KeyError for anything that cannot run."""
     config = config_dict.ConfigDict(config.to_dict(), convert_dict=True)
     train, dev = config.train, config.dev
-    config.data.mix, config.dev.tasks = values.pieces(config.data.mix), values.pieces(dev.tasks)
+    with config.ignore_type():
+        config.data.mix = values.pieces(config.data.mix)
+    dev.tasks = values.pieces(dev.tasks)
     config.data.shares = tuple(_number("data.shares", text, float) for text in values.pieces(config.data.shares))
     if train.method not in SHARING:
         raise ValueError(f"train.method={train.method!r} is not known; allowed: {', '.join(SHARING)}")
@@ -43,9 +45,9 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
         for task in dev.tasks:
             catalog.task_named(task)
         _least("dev.num_examples", dev.num_examples, 1)
-        if not 0 < dev.ratio <= 1:
-            raise ValueError(f"dev.ratio must lie above 0 and up to 1, got {dev.ratio}")
-        methods.build("knorm", budget=round(dev.ratio * dev.length))
+        dev.ratios = values.numbers("dev.ratios", dev.ratios, float, 0, 1)
+        for ratio in dev.ratios:
+            methods.build("knorm", budget=round(ratio * dev.length))
     resolved = config_dict.FrozenConfigDict(config)
     gate(resolved), mix(resolved), mesh(resolved)
     _check_cuts(recipe(resolved), config.data.row)

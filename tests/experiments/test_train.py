@@ -11,6 +11,7 @@ import pytest
 from configs import train_retention
 from experiments import train
 from experiments.plan import ConfigError
+from experiments.training import dev, settings
 from nexus import gates, record
 from nexus.models.load import load_model
 from nexus.training import rows, texts
@@ -134,6 +135,25 @@ def test_gradients_can_be_gathered_over_steps(tmp_path):
     assert len(found) == 6
 
 
+def test_small_evaluations_are_one_line_per_budget(tmp_path, monkeypatch, capsys):
+    """In dev.jsonl, in the report and on the screen; of the gates as they are at that step."""
+    asked = []
+    monkeypatch.setattr(dev, "_score", lambda config, model, method, task: asked.append((method.budget, task)) or 50.0)
+    made = config(dev__every=3, dev__ratios=(0.1, 0.25), dev__tasks=("niah_single_2",))
+    run(made, tmp_path / "run")
+    assert asked == [(102, "niah_single_2"), (256, "niah_single_2")] * 2
+    found = record.read_rows(tmp_path / "run" / "dev.jsonl")
+    assert [(row["step"], row["budget"]) for row in found] == [(3, 102), (3, 256), (6, 102), (6, 256)]
+    assert "| 6 | 256 | 50.0 |" in (tmp_path / "run" / "report.md").read_text()
+    assert "dev after 3 steps, budget 102: mean 50.0" in capsys.readouterr().out
+
+
+def test_a_mix_is_one_text():
+    """So that the command line takes it: --config.data.mix=facts=1,text=3."""
+    found = settings.mix(train.resolve(config(data__mix="facts=1,text=3")))
+    assert found.kinds == (("facts", 1.0), ("text", 3.0))
+
+
 def test_a_first_stage_regresses_attention_and_a_killed_one_goes_on(tmp_path, capsys):
     """Its steps have no KL; report and progress say what was done, and a continued run does not repeat it."""
     found = run(config(train__regress_steps=3), tmp_path / "run")
@@ -147,9 +167,9 @@ def test_a_first_stage_regresses_attention_and_a_killed_one_goes_on(tmp_path, ca
     ("change", "message"),
     [
         ({"train__method": "snapkv"}, "train.method='snapkv' is not known; allowed: global_retention, trimkv"),
-        ({"data__mix": ("facts",)}, "data.mix takes kind=share; got 'facts'"),
-        ({"data__mix": ("facts=0",)}, "the data mix is empty"),
-        ({"data__mix": ("facts=x",)}, "data.mix facts takes numbers; got 'x'"),
+        ({"data__mix": "facts"}, "data.mix takes kind=share; got 'facts'"),
+        ({"data__mix": "facts=0"}, "the data mix is empty"),
+        ({"data__mix": "facts=x"}, "data.mix facts takes numbers; got 'x'"),
         ({"train__steps": 0}, "train.steps must be at least 1, got 0"),
         ({"train__warmup": 6}, "train.warmup=6 must be below train.steps=6"),
         ({"train__regress_steps": 7}, "train.regress_steps=7 are more than train.steps=6"),
@@ -157,6 +177,7 @@ def test_a_first_stage_regresses_attention_and_a_killed_one_goes_on(tmp_path, ca
         ({"gate__kind": "x"}, "gate kind 'x'; allowed: two_layer, three_layer"),
         ({"loss__budget": 0}, "budget must be at least 1, got 0"),
         ({"dev__every": 2, "dev__tasks": ("niah",)}, "niah"),
+        ({"dev__every": 2, "dev__ratios": (0.1, 1.5)}, "dev.ratios=1.5 is out of range: 0 to 1"),
     ],
 )
 def test_what_cannot_run_is_refused_first(change, message):
