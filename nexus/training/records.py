@@ -20,7 +20,7 @@ from nexus.models.tokenizer import Tokenizer
 from nexus.training import texts, wordings
 from nexus.training.wordings import Template
 
-VERSION = "2.0.0"  # of what the same (kind, seed, index, length) gives
+VERSION = "2.1.0"  # of what the same (kind, seed, index, length) gives
 
 
 TRIES = 30  # draws of a single fact before a length is called too short
@@ -184,13 +184,14 @@ def _mixed(filler: Sequence[str], sentences: list[str], at: np.ndarray) -> list[
 
 
 def _filler(rng: np.random.Generator) -> list[str]:
-    """Prose from a random place of the factbook, or a few sentences over and over."""
+    """Prose from a random place of the library, or a few sentences over and over."""
     if rng.random() < 0.15:
         return list(wordings.LOOPS[rng.integers(len(wordings.LOOPS))]) * 2000
-    profiles = texts.factbook()
-    start = int(rng.integers(len(profiles)))
-    first = profiles[start][int(rng.integers(len(profiles[start]) // 2)) :]
-    return [*first, *(sentence for profile in (*profiles[start + 1 :], *profiles[:start]) for sentence in profile)]
+    library = texts.library()
+    documents = library[rng.integers(len(library))]
+    start = int(rng.integers(len(documents)))
+    first = documents[start][int(rng.integers(len(documents[start]) // 2)) :]
+    return [*first, *(sentence for one in (*documents[start + 1 :], *documents[:start]) for sentence in one)]
 
 
 def _dialogue(tokenizer: Tokenizer, turns: list[tuple[str, str]], silent: int = 0) -> Document:

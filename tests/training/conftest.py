@@ -1,4 +1,4 @@
-"""A small text in place of the factbook: tests need no network and no npm."""
+"""A small text in place of the library: tests need no network and no npm."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ PROSE = tuple(
 
 @pytest.fixture
 def prose(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(texts, "factbook", lambda: PROSE)
+    monkeypatch.setattr(texts, "library", lambda: (PROSE,))

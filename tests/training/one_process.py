@@ -20,7 +20,7 @@ from nexus.training import rows, texts  # noqa: E402
 from tests.training.conftest import PROSE  # noqa: E402
 
 folder, dies_at = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None
-texts.factbook = lambda: PROSE  # type: ignore[assignment]
+texts.library = lambda: (PROSE,)  # type: ignore[assignment]
 rows.BLOCK = 8
 config = train_retention.get_config("model=tiny-llama,dtype=float32,steps=6,batch=4,row=1024,budget=8")
 config.train.save_every, config.train.warmup, config.data.rows, config.dev.every = 2, 2, 8, 0

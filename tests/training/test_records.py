@@ -138,7 +138,7 @@ def test_no_key_is_shared_with_an_evaluation():
 
 
 def test_the_text_is_no_haystack():
-    """The factbook is read by trainings alone, the essays by evaluations alone."""
+    """The library is read by trainings alone, the essays by evaluations alone."""
     for module in (texts, records, wordings):
         source = Path(module.__file__).read_text(encoding="utf-8")
         assert "haystacks" not in source and "ESSAYS" not in source
