@@ -51,6 +51,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.loss.cut_least = 0.04  # share of a row's tokens that soft cuts leave, at least: it is drawn for every step
     config.loss.cut_most = 0.25  # ... and at most; 0: no cuts, keys fade with age as in the papers
     config.loss.cut_every = 128  # tokens between cuts
+    config.loss.cut_answers = 8  # more of them, before and in answers, at most so many in a row
     config.loss.cut_width = 0.5  # of a cut, in units of log(-score); towards 0 it is the hard one of inference
     config.loss.regress_age = 256  # of the first stage, where train.regress_steps asks for one
     config.loss.remat = True  # False: a fifth faster where memory holds every activation of a row

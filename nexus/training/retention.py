@@ -48,6 +48,7 @@ class Recipe:
     cut_least: float = 0.0  # soft cuts in place of the age term, see `cuts`: share of a row's tokens that they leave,
     cut_most: float = 0.0  # drawn for every step between the two, on a log scale; 0 = the age term
     cut_every: int = 128  # tokens between cuts
+    cut_answers: int = 8  # cuts of a row before and in answers, at most
     cut_width: float = 0.5  # of a soft cut, in units of log(-score)
     regress_age: int = 256  # of the optional first stage, see `regression`
     remat: bool = True  # layers are computed again in the backward pass; False: faster, and every activation is kept
@@ -68,8 +69,11 @@ class Recipe:
                 f"cut_least={self.cut_least} and cut_most={self.cut_most} must be shares with "
                 "0 < cut_least <= cut_most <= 1; cut_most=0 trains without cuts"
             )
-        if self.cut_every < 1 or not 0 < self.cut_width < math.inf:
-            raise ValueError(f"cut_every={self.cut_every} must be at least 1 and cut_width={self.cut_width} above 0")
+        if self.cut_every < 1 or self.cut_answers < 0 or not 0 < self.cut_width < math.inf:
+            raise ValueError(
+                f"cut_every={self.cut_every} must be at least 1, cut_answers={self.cut_answers} at least 0 and "
+                f"cut_width={self.cut_width} above 0"
+            )
 
 
 class Batch(NamedTuple):
@@ -103,9 +107,13 @@ def teacher_fn(cfg: ModelConfig, batch: Batch, by_layer: Any, shape: GateConfig,
 
 
 def student_fn(
-    cfg: ModelConfig, batch: Batch, by_layer: Any, shape: GateConfig, recipe: Recipe, at: jax.Array, tau: Any
-):
-    """The student's attend function. Its state sums up what the gates let live. tau [L,B,K,C]: None for fading."""
+    cfg: ModelConfig, batch: Batch, by_layer: Any, shape: GateConfig, recipe: Recipe, at: jax.Array, tau: Any,
+    places: Any,
+):  # fmt: skip
+    """The student's attend function. Its state sums up what the gates let live.
+
+    tau [L,B,K,C], places [B,C]: see `cuts`; None for fading.
+    """
     rotated, rates = _rotation(cfg, batch), _rates(batch, by_layer, shape, recipe)
     age, valid = batch.place[:, at] + 1, batch.doc[:, at] >= 0  # [B,J]
 
@@ -116,7 +124,7 @@ def student_fn(
         held = Held(held.alive + alive.sum(axis=1), held.total + total, held.positive + positive)
         added: Any = Fading(beta)
         if tau is not None:
-            added = cuts.cuts(beta, tau[layer], batch.doc, recipe.cut_every, recipe.cut_width)
+            added = cuts.cuts(beta, tau[layer], batch.doc, places, recipe.cut_width)
         return gated_attention(*rotated(q, k), v, batch.doc, added), held
 
     return attend
@@ -161,12 +169,13 @@ def loss_fn(
     rates = jnp.zeros((cfg.num_layers, B, cfg.num_kv_heads, T), jnp.float32) if recipe.cut_most else None
     teacher, rates = run(teacher_fn(cfg, batch, layers, shape, recipe), rates)
     share = cut_share(recipe, for_cut)
-    tau = None
+    tau = places = None
     if rates is not None:
-        tau = cuts.thresholds(rates, batch.doc, share * T, recipe.cut_every, recipe.cut_width, recipe.sharing)
+        places = cuts.places(batch.answer, recipe.cut_every, recipe.cut_answers)
+        tau = cuts.thresholds(rates, batch.doc, places, share * T, recipe.cut_width, recipe.sharing)
     zero = jnp.zeros((), jnp.float32)
     start = Held(jnp.zeros((B, at.shape[0]), jnp.float32), zero, jnp.zeros((), jnp.int32))
-    student, held = run(student_fn(cfg, batch, layers, shape, recipe, at, tau), start)
+    student, held = run(student_fn(cfg, batch, layers, shape, recipe, at, tau, places), start)
 
     where, is_answer, is_context = positions(batch, recipe, for_context)
     pick = lambda x: jnp.take_along_axis(x, where[..., None], axis=1).reshape(-1, cfg.dim)  # noqa: E731

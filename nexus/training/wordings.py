@@ -151,8 +151,8 @@ def _composed(rng: np.random.Generator) -> Template:
 
 def _joined(thing: str, mark: str, fact: str, asks: tuple[str, str], answer: str) -> Template:
     what = f"{thing} {mark}"
-    said = [part.replace("{whats}", f"{what}s").replace("{what}", what) for part in (fact, *asks, answer)]
-    return Template(*said, about=f"{what}s")
+    fill = lambda part: part.replace("{whats}", f"{what}s").replace("{what}", what)  # noqa: E731
+    return Template(fill(fact), fill(asks[0]), fill(asks[1]), fill(answer), about=f"{what}s")
 
 
 def sentence(text: str) -> str:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from nexus.generate import Settings
 from nexus.training import attention, cuts
 
 L, B, K, T, EVERY, BUDGET = 2, 2, 2, 40, 8, 5
 DOC = np.array([[0] * 21 + [1] * 15 + [-1] * 4, [0] * T])
+ANSWER = np.zeros((B, T), bool)
+ANSWER[0, 17:20] = ANSWER[0, 30:34] = ANSWER[1, 26:36] = True
+PLACES = [[0, 8, 16, 17, 24, 30, 32], [0, 8, 16, 24, 26, 32, T]]  # T: this row has one answer less
+
+
+DOCS, AT = jnp.asarray(DOC), jnp.asarray(PLACES)
 
 
 def rates(seed: int = 0) -> np.ndarray:
@@ -30,8 +39,8 @@ def survivors(rate: np.ndarray, b: int, cut: int, sharing: str) -> np.ndarray:
     """[L,K,T] what is left of the document at `cut` after every cut up to it, dropped one after another."""
     own = DOC[b] == DOC[b, cut - 1]
     alive = np.zeros((L, K, T), bool)
-    for c in range(EVERY, cut + 1, EVERY):
-        alive[..., max(0, c - EVERY) : c] = own[max(0, c - EVERY) : c]
+    for before, c in itertools.pairwise(c for c in PLACES[b] if c <= cut):
+        alive[..., before:c] = own[before:c]
         score = np.where(alive, rate[:, b] * (c + 1 - np.arange(T)), -np.inf)
         pools = score.reshape(1, -1) if sharing == "global" else score.reshape(L * K, T)
         for pool, left in zip(pools, alive.reshape(pools.shape), strict=True):
@@ -45,12 +54,13 @@ def survivors(rate: np.ndarray, b: int, cut: int, sharing: str) -> np.ndarray:
 def test_a_narrow_cut_is_an_eviction(sharing, drawn):
     """What a query sees after a cut is what a cache cut so often would still hold, of its own document."""
     rate = drawn()
-    tau = cuts.thresholds(jnp.asarray(rate), jnp.asarray(DOC), jnp.float32(BUDGET), EVERY, 1e-5, sharing)
+    tau = cuts.thresholds(jnp.asarray(rate), DOCS, AT, jnp.float32(BUDGET), 1e-5, sharing)
     for layer in range(L):
-        found = cuts.cuts(jnp.asarray(rate[layer]), tau[layer], jnp.asarray(DOC), EVERY, 1e-5)
+        found = cuts.cuts(jnp.asarray(rate[layer]), tau[layer], DOCS, AT, 1e-5)
         for b in range(B):
-            for j in range(1, T // EVERY):
-                cut = j * EVERY
+            for j, cut in enumerate(PLACES[b]):
+                if cut in (0, T) or DOC[b, cut - 1] < 0:
+                    continue
                 inside = (np.arange(T) < cut) & (DOC[b] == DOC[b, cut - 1])
                 seen = np.exp(np.asarray(found.worth[b, :, j])) * inside
                 want = survivors(rate, b, cut, sharing)[layer]
@@ -61,24 +71,37 @@ def test_a_narrow_cut_is_an_eviction(sharing, drawn):
 def test_everything_fits():
     """A budget of the whole document adds nothing."""
     rate = jnp.asarray(rates())
-    tau = cuts.thresholds(rate, jnp.asarray(DOC), jnp.float32(T), EVERY, 0.5, "global")
+    tau = cuts.thresholds(rate, DOCS, AT, jnp.float32(T), 0.5, "global")
     assert np.isinf(tau).all()
-    assert (cuts.cuts(rate[0], tau[0], jnp.asarray(DOC), EVERY, 0.5).worth == 0).all()
+    assert (cuts.cuts(rate[0], tau[0], DOCS, AT, 0.5).worth == 0).all()
+
+
+def test_places():
+    """Every so many tokens, before an answer, and after IN_ANSWER of its tokens; the first ones of a row where they are
+    too many. A cut beyond the row fills up."""
+    np.testing.assert_array_equal(cuts.places(jnp.asarray(ANSWER), EVERY, 2), [sorted(p) for p in PLACES])
+    assert cuts.places(jnp.asarray(ANSWER), EVERY, 0).tolist() == [[0, 8, 16, 24, 32]] * B
+    answer = np.zeros((1, 200), bool)
+    answer[0, 50:120] = answer[0, 150:160] = True
+    found = cuts.places(jnp.asarray(answer), 128, 3)
+    assert found.tolist() == [[0, 50, 50 + cuts.IN_ANSWER, 50 + 2 * cuts.IN_ANSWER, 128]]
+    assert cuts.IN_ANSWER == Settings().evict_every
 
 
 def test_queries_take_the_cut_before_them():
-    """Rows of one chunk share one line."""
-    worth = jnp.arange(5.0)[None, None, :, None] * jnp.ones((1, 1, 5, T))
-    added = cuts.Cuts(worth, jnp.int32(EVERY)).of(jnp.arange(6, 18), 24)
-    assert added.shape == (1, 1, 12, 24)
-    np.testing.assert_array_equal(added[0, 0, :, 0], [0] * 2 + [1] * 8 + [2] * 2)
+    """Those between two cuts share one line; a query at a cut's place already sees it."""
+    worth = jnp.arange(7.0)[None, None, :, None] * jnp.ones((B, 1, 7, T))
+    added = cuts.Cuts(worth, AT).of(jnp.arange(6, 18), 24)
+    assert added.shape == (B, 1, 12, 24)
+    np.testing.assert_array_equal(added[0, 0, :, 0], [0] * 2 + [1] * 8 + [2, 3])
+    np.testing.assert_array_equal(added[1, 0, :, 0], [0] * 2 + [1] * 8 + [2, 2])
 
 
 def test_the_gradient_lifts_what_lies_below():
     """A rate nearer 0 is never worth less, and is worth more where a cut was met; finite everywhere."""
-    rate, doc = jnp.asarray(rates(1)), jnp.asarray(DOC)
-    tau = cuts.thresholds(rate, doc, jnp.float32(BUDGET), EVERY, 0.5, "global")
-    grad = np.asarray(jax.grad(lambda x: cuts.cuts(x, tau[0], doc, EVERY, 0.5).worth.sum())(rate[0]))
+    rate = jnp.asarray(rates(1))
+    tau = cuts.thresholds(rate, DOCS, AT, jnp.float32(BUDGET), 0.5, "global")
+    grad = np.asarray(jax.grad(lambda x: cuts.cuts(x, tau[0], DOCS, AT, 0.5).worth.sum())(rate[0]))
     assert np.isfinite(grad).all() and (grad >= 0).all() and (grad[1, :, 4:24] > 0).any()
 
 
@@ -88,7 +111,7 @@ def test_the_threshold_gives_way_as_a_soft_count_would(sharing):
     rate, cut, width = rates(2), EVERY, 0.5
 
     def tau_of(x):
-        return cuts.thresholds(x, jnp.asarray(DOC), jnp.float32(BUDGET), EVERY, width, sharing)[0, 1, 0, 1]
+        return cuts.thresholds(x, DOCS, AT, jnp.float32(BUDGET), width, sharing)[0, 1, 0, 1]
 
     grad = np.asarray(jax.grad(tau_of)(jnp.asarray(rate)))
     assert (grad[:, 0] == 0).all() and np.isfinite(grad).all()  # the other row
@@ -123,11 +146,10 @@ def test_padded_queries_of_a_long_row_stay_finite(monkeypatch):
     monkeypatch.setattr(attention, "LONG_BLOCK", 32)
     rng = np.random.default_rng(0)
     q, k, v = (jnp.asarray(rng.normal(size=s), jnp.float32) for s in ((B, K, 2, T, 4), (B, K, T, 4), (B, K, T, 4)))
-    rate, doc = jnp.asarray(rates()), jnp.asarray(DOC)
 
     def loss(rate, v):
-        tau = cuts.thresholds(rate, doc, jnp.float32(BUDGET), EVERY, 0.5, "global")
-        return attention.gated_attention(q, k, v, doc, cuts.cuts(rate[0], tau[0], doc, EVERY, 0.5)).sum()
+        tau = cuts.thresholds(rate, DOCS, AT, jnp.float32(BUDGET), 0.5, "global")
+        return attention.gated_attention(q, k, v, DOCS, cuts.cuts(rate[0], tau[0], DOCS, AT, 0.5)).sum()
 
-    for found in jax.grad(loss, (0, 1))(rate, v):
+    for found in jax.grad(loss, (0, 1))(jnp.asarray(rates()), v):
         assert np.isfinite(found).all()
