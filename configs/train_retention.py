@@ -64,7 +64,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
 
     config.train = config_dict.ConfigDict()
     config.train.method = "global_retention"  # whose budget: global_retention | trimkv
-    config.train.steps = 60  # more overfit the wording of the records: LOG.md, 2026-11-30
+    config.train.steps = 80
     config.train.regress_steps = 0  # the first of them that regress log future attention instead
     config.train.batch = 2  # rows per step, of all devices together
     config.train.accumulate = 1  # steps whose gradients are averaged before the gates move
@@ -83,7 +83,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.mesh.distributed = False  # True: joins the processes of a pod, see docs/pods.md
 
     config.dev = config_dict.ConfigDict()  # a small evaluation on the way, with other samples than any reported one
-    config.dev.every = 30  # steps; 0: none
+    config.dev.every = 40  # steps; 0: none
     config.dev.tasks = ("niah_single_2", "niah_multikey_1", "niah_multivalue")
     config.dev.length = 1024
     config.dev.ratios = (0.1, 0.25)
