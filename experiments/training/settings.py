@@ -42,10 +42,13 @@ def resolve(config: config_dict.ConfigDict) -> config_dict.FrozenConfigDict:
     _least("data.rows", config.data.rows, train.batch)
     _least("dev.every", dev.every, 0)
     if dev.every:
+        dev.ratios = values.numbers("dev.ratios", dev.ratios, float, 0, 1)
+        for name in ("tasks", "ratios"):
+            if not dev[name]:
+                raise ValueError(f"dev.{name} is empty; dev.every=0 trains without small evaluations")
         for task in dev.tasks:
             catalog.task_named(task)
         _least("dev.num_examples", dev.num_examples, 1)
-        dev.ratios = values.numbers("dev.ratios", dev.ratios, float, 0, 1)
         for ratio in dev.ratios:
             methods.build("knorm", budget=round(ratio * dev.length))
     resolved = config_dict.FrozenConfigDict(config)

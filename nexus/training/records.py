@@ -20,7 +20,7 @@ from nexus.models.tokenizer import Tokenizer
 from nexus.training import texts, wordings
 from nexus.training.wordings import Template
 
-VERSION = "2.1.0"  # of what the same (kind, seed, index, length) gives
+VERSION = "2.2.0"  # of what the same (kind, seed, index, length) gives
 
 
 TRIES = 30  # draws of a single fact before a length is called too short
@@ -65,14 +65,18 @@ def document(kind: str, tokenizer: Tokenizer, length: int, seed: int, index: int
 
 
 def facts(rng: np.random.Generator, most: int) -> Talk:
-    """Up to `most` facts, more often few; several values for one key in a third of the documents."""
+    """Up to `most` facts, more often few; several values for one key in a third of the documents.
+
+    No two facts share a key, and no two values of a key are equal: every question has one answer.
+    """
     count = 1 + int(most * rng.random() ** 2)
     templates = wordings.templates(1 if rng.random() < 0.6 else min(5, count), rng)
     kind = wordings.VALUE_KINDS[rng.choice(3, p=(0.6, 0.2, 0.2))]
-    per_key = int(rng.integers(2, 5)) if rng.random() < 0.35 else 1
+    per_key = int(rng.integers(2, 5)) if most > 1 and rng.random() < 0.35 else 1
+    keys = _distinct(lambda: wordings.name(rng), max(1, count // per_key))
     told = [
-        Fact(templates[i % len(templates)], wordings.name(rng), [wordings.value(kind, rng) for _ in range(per_key)])
-        for i in range(max(1, count // per_key))
+        Fact(templates[i % len(templates)], key, _distinct(lambda: wordings.value(kind, rng), per_key))
+        for i, key in enumerate(keys)
     ]
     sentences = _said_in_some_order(told, rng)
     style = str(rng.choice(wordings.STYLES))
@@ -84,20 +88,26 @@ def facts(rng: np.random.Generator, most: int) -> Talk:
     return Talk(sentences, turns, wordings.together(sorted({fact.template.about for fact in told})))
 
 
+def _distinct(draw: Callable[[], str], count: int) -> list[str]:
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found[draw()] = None
+    return list(found)
+
+
 def _said_in_some_order(told: list[Fact], rng: np.random.Generator) -> list[str]:
     """One sentence a value; the values of one key stay in their order."""
     places = rng.permutation([i for i, fact in enumerate(told) for _ in fact.values])
     left = [iter(fact.values) for fact in told]
-    said = (told[i].template.fact.format(key=told[i].key, value=next(left[i])) for i in places)
-    return [wordings.sentence(text) for text in said]
+    return [wordings.filled(told[i].template.fact, key=told[i].key, value=next(left[i])) for i in places]
 
 
 def _asked(fact: Fact, style: str) -> tuple[str, str]:
     t, several = fact.template, len(fact.values) > 1
-    start = t.answer.format(key=fact.key, s="s" if several else "", are="are" if several else "is")
+    start = wordings.filled(t.answer, key=fact.key, s="s" if several else "", are="are" if several else "is")
     values = wordings.listed(fact.values, style)
-    ask = (t.ask_all if several else t.ask).format(key=fact.key)
-    return wordings.sentence(ask), wordings.sentence(start + values if start else values.lstrip(" :\n"))
+    ask = wordings.filled(t.ask_all if several else t.ask, key=fact.key)
+    return ask, start + values if start else values.lstrip(" :\n")
 
 
 def _asked_at_once(turns: list[tuple[str, str]]) -> tuple[str, str]:
@@ -119,7 +129,8 @@ def tracking(rng: np.random.Generator, most: int) -> Talk:
     for _ in range(int(rng.integers(len(things), max(len(things) + 1, most)))):
         thing, place = str(rng.choice(things)), str(rng.choice(wordings.PLACES))
         verb = "carried" if thing in where else "put"
-        sentences.append(f"{owner} {verb} the {thing} jar to the {place}.")
+        sentences.append(wordings.filled("{owner} {verb} the {thing} jar to the {place}.", owner=owner, verb=verb,
+                                         thing=thing, place=place))  # fmt: skip
         where[thing] = place
     asked = rng.permutation(sorted(where))[:3]
     turns = [(f"Where is the {x} jar in the end?", f"The {x} jar is in the {where[x]}.") for x in map(str, asked)]

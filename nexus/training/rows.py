@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import tensorflow_datasets as tfds
 from nexus import fetch
 from nexus.models.tokenizer import Tokenizer
 from nexus.tasks.prepare import build
-from nexus.training import records
+from nexus.training import records, texts
 
 BLOCK = 64  # rows
 LEAST = 192  # tokens of a document; a shorter rest of a row stays padding
@@ -41,13 +42,13 @@ class Mix:
     shares: tuple[float, ...] = (1.0, 0.5)  # of a row: lengths of documents, drawn equally often
 
     def __post_init__(self) -> None:
-        if not any(share > 0 for _, share in self.kinds):
-            raise ValueError("the data mix is empty: give at least one kind a share above 0")
         for kind, share in self.kinds:
             if kind not in records.KINDS:
                 raise ValueError(f"data kind {kind!r}; allowed: {', '.join(records.KINDS)}")
-            if share < 0:
-                raise ValueError(f"the share of data kind {kind!r} must be at least 0, got {share}")
+            if not 0 <= share < math.inf:
+                raise ValueError(f"the share of data kind {kind!r} must be a finite number of at least 0, got {share}")
+        if not any(share > 0 for _, share in self.kinds):
+            raise ValueError("the data mix is empty: give at least one kind a share above 0")
         if self.row < LEAST:
             raise ValueError(f"a row must hold at least {LEAST} tokens, got {self.row}")
         if not self.shares or not all(0 < share <= 1 for share in self.shares):
@@ -55,7 +56,7 @@ class Mix:
 
 
 def make_row(mix: Mix, tokenizer: Tokenizer, index: int) -> Row:
-    """Row `index` of a mix."""
+    """Row `index` of a mix; a rest too short for a document is padding. Raises ValueError where not even one fits."""
     rng = np.random.default_rng([mix.seed, index, 1])
     names = [kind for kind, _ in mix.kinds]
     weights = np.array([share for _, share in mix.kinds])
@@ -64,7 +65,12 @@ def make_row(mix: Mix, tokenizer: Tokenizer, index: int) -> Row:
     while left >= LEAST:
         length = min(left, max(LEAST, int(mix.row * rng.choice(mix.shares))))
         kind = names[rng.choice(len(names), p=weights / weights.sum())]
-        made = records.document(kind, tokenizer, length, mix.seed, 1000 * index + len(documents))
+        try:
+            made = records.document(kind, tokenizer, length, mix.seed, 1000 * index + len(documents))
+        except ValueError:
+            if not documents:
+                raise
+            break
         documents.append(made)
         left -= len(made.tokens)
     return pack(documents, mix.row)
@@ -137,7 +143,8 @@ def source(mix: Mix, tokenizer: Tokenizer, count: int, data_dir: Path | None = N
 
 def mix_key(mix: Mix, tokenizer: Tokenizer) -> str:
     """A name for everything that decides what the rows are."""
-    parts = json.dumps([dataclasses.asdict(mix), tokenizer.fingerprint, fetch.FACTBOOK.sha256, records.VERSION])
+    sources = [carrier.sha256 for carrier in texts.SOURCES]
+    parts = json.dumps([dataclasses.asdict(mix), tokenizer.fingerprint, sources, records.VERSION])
     return f"rows{mix.row}-{hashlib.sha256(parts.encode()).hexdigest()[:16]}"
 
 

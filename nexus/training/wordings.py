@@ -98,7 +98,7 @@ ANSWERS = (
     "{key} has the {what}{s}",
     "According to these pages, the {what}{s} of {key} {are}",
     "What stands next to {key} as {what}{s} {are}",
-    "The {what}{s} that was asked for, {key}, {are}",
+    "The {what}{s} asked for, {key}, {are}",
     "For {key} the text gives",
     "",
 )
@@ -155,9 +155,10 @@ def _joined(thing: str, mark: str, fact: str, asks: tuple[str, str], answer: str
     return Template(fill(fact), fill(asks[0]), fill(asks[1]), fill(answer), about=f"{what}s")
 
 
-def sentence(text: str) -> str:
-    """Its first letter is a capital one."""
-    return text[:1].upper() + text[1:]
+def filled(pattern: str, **fields: str) -> str:
+    """A sentence: its first letter is a capital one, unless it begins with a value, which stays as it is."""
+    text = pattern.format(**fields)
+    return text if pattern.startswith("{value}") else text[:1].upper() + text[1:]
 
 
 def everything_said() -> Iterator[str]:
@@ -187,7 +188,7 @@ def value(kind: str, rng: np.random.Generator) -> str:
     if kind == "number":
         return str(rng.integers(1, 10)) + "".join(map(str, rng.integers(0, 10, rng.integers(3, 8))))
     if kind == "word":
-        return " and ".join(rng.choice(ITEMS, 2, replace=False))
+        return " with ".join(rng.choice(ITEMS, 2, replace=False))  # "and" joins values
     letters = np.array(list("abcdefghjkmnpqrstuvwxyz23456789" if rng.random() < 0.5 else "0123456789abcdef"))
     return "-".join("".join(rng.choice(letters, rng.integers(3, 9))) for _ in range(rng.integers(2, 6)))
 

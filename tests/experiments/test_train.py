@@ -177,6 +177,8 @@ def test_a_first_stage_regresses_attention_and_a_killed_one_goes_on(tmp_path, ca
         ({"gate__kind": "x"}, "gate kind 'x'; allowed: two_layer, three_layer"),
         ({"loss__budget": 0}, "budget must be at least 1, got 0"),
         ({"dev__every": 2, "dev__tasks": ("niah",)}, "niah"),
+        ({"data__mix": "facts=1,text=nan"}, "the share of data kind 'text' must be a finite number"),
+        ({"dev__every": 2, "dev__tasks": ()}, "dev.tasks is empty; dev.every=0 trains without"),
         ({"dev__every": 2, "dev__ratios": (0.1, 1.5)}, "dev.ratios=1.5 is out of range: 0 to 1"),
     ],
 )

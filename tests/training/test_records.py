@@ -28,7 +28,7 @@ from nexus.training import records, texts, wordings
 TOKENIZER = byte_tokenizer()
 LENGTH = 1500
 CODE = r"\b[a-z0-9]{3,8}(?:-[a-z0-9]{3,8})+\b"
-VALUE = rf"{CODE}|\b\d{{4,}}\b|\b(?:{'|'.join(wordings.ITEMS)}) and (?:{'|'.join(wordings.ITEMS)})\b"
+VALUE = rf"{CODE}|\b\d{{4,}}\b|\b(?:{'|'.join(wordings.ITEMS)}) with (?:{'|'.join(wordings.ITEMS)})\b"
 
 
 @pytest.mark.parametrize("kind", records.KINDS)
@@ -66,6 +66,27 @@ def test_answers_can_be_found_in_the_text(index):
     for _, answer in talk.turns:
         values = re.findall(VALUE, answer)
         assert values and all(any(value in sentence for sentence in talk.sentences) for value in values)
+
+
+@pytest.mark.parametrize("index", range(0, 60, 3))
+def test_every_question_has_one_answer(index):
+    """Long texts have hundreds of facts: a key drawn twice, or one value twice, would make its answer wrong; a value is
+    written as in the text, also where a sentence begins with it."""
+    talk = records.facts(np.random.default_rng(index), 250)
+    said = re.findall(VALUE, " ".join(talk.sentences))
+    assert all(value in said for _, answer in talk.turns for value in re.findall(VALUE, answer, re.I))
+    assert len({ask for ask, _ in talk.turns}) == len(talk.turns)
+
+
+def test_keys_and_values_are_drawn_until_they_differ():
+    drawn = iter("abbac")
+    assert records._distinct(lambda: next(drawn), 3) == ["a", "b", "c"]
+
+
+def test_a_single_fact_is_short():
+    """Where nothing longer fits: one key, one value."""
+    for index in range(50):
+        assert len(records.facts(np.random.default_rng(index), 1).sentences) == 1
 
 
 def test_answers_are_listed_in_every_style():

@@ -72,7 +72,10 @@ def test_batches_follow_from_the_seed_and_the_step():
         ({"kinds": ()}, "data mix is empty"),
         ({"kinds": (("facts", 0.0),)}, "data mix is empty"),
         ({"kinds": (("novels", 1.0),)}, "data kind 'novels'; allowed: facts, tracking, dialogue, text"),
-        ({"kinds": (("facts", 2.0), ("text", -1.0))}, "share of data kind 'text' must be at least 0"),
+        (
+            {"kinds": (("facts", 2.0), ("text", -1.0))},
+            "share of data kind 'text' must be a finite number of at least 0",
+        ),
         ({"row": 100}, "a row must hold at least 192 tokens, got 100"),
         ({"shares": (1.5,)}, "shares of a row between 0 and 1"),
     ],
@@ -81,3 +84,24 @@ def test_a_mix_that_cannot_be(change, message):
     """Refused before anything is made."""
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(MIX, **change)
+
+
+def test_a_rest_that_fits_nothing_is_padding(monkeypatch, prose):
+    """A coarse tokenizer ended trainings while their rows were made; a row that fits nothing at all is still refused."""
+    made = records.document
+
+    def only_one(kind, tokenizer, length, seed, index):
+        if index % 1000:
+            raise ValueError("too few")
+        return made("text", tokenizer, length // 2, seed, index)
+
+    monkeypatch.setattr(records, "document", only_one)
+    row = rows.make_row(MIX, TOKENIZER, 3)
+    assert set(row["doc"].tolist()) == {0, -1}
+
+    def none(*_):
+        raise ValueError("too few")
+
+    monkeypatch.setattr(records, "document", none)
+    with pytest.raises(ValueError, match="too few"):
+        rows.make_row(MIX, TOKENIZER, 3)
