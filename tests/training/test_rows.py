@@ -87,7 +87,7 @@ def test_a_mix_that_cannot_be(change, message):
 
 
 def test_a_rest_that_fits_nothing_is_padding(monkeypatch, prose):
-    """A coarse tokenizer ended trainings while their rows were made; a row that fits nothing at all is still refused."""
+    """A coarse tokenizer ended trainings while their rows were made; a row that fits nothing at all is refused."""
     made = records.document
 
     def only_one(kind, tokenizer, length, seed, index):
