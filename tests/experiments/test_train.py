@@ -82,13 +82,15 @@ def test_a_killed_run_goes_on_with_the_same_losses(tmp_path, monkeypatch, capsys
 
 
 def test_ctrl_c_saves_the_step_at_hand(tmp_path, monkeypatch):
-    """Finished steps are kept, as launch.py says; what ends is the process and not the training."""
+    """Finished steps are kept, as launch.py says; what ends is the process and not the training. The handler that was
+    there is there again, also in a background job, where Ctrl-C is ignored."""
+    before = signal.getsignal(signal.SIGINT)
     advance = train.Steps.advance
     signalled(monkeypatch, 3, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         run(config(), tmp_path / "run")
     assert len(record.read_rows(tmp_path / "run" / "train.jsonl")) == 4
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
     monkeypatch.setattr(train.Steps, "advance", advance)
     again = []
     monkeypatch.setattr(
