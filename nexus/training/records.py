@@ -52,11 +52,15 @@ class Fact:
     values: list[str]
 
 
+class TooShort(ValueError):
+    """Not even one fact fits a length."""
+
+
 Builder = Callable[[Tokenizer, int, np.random.Generator], Document]
 
 
 def document(kind: str, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Document:
-    """A document of at most `length` tokens, nearly filled. Raises KeyError for an unknown kind."""
+    """A document of at most `length` tokens, nearly filled. Raises KeyError for an unknown kind, and TooShort."""
     rng = np.random.default_rng([seed, index, sum(map(ord, kind))])
     return KINDS[kind](tokenizer, length, rng)
 
@@ -146,7 +150,7 @@ def _about(make: Callable[[np.random.Generator, int], Talk]) -> Builder:
             made = _spread(tokenizer, length, rng, make(rng, most))
             if made is not None:
                 return made
-        raise ValueError(f"{length} tokens are too few for a training document")
+        raise TooShort(f"{length} tokens are too few for a training document")
 
     return build
 
@@ -238,7 +242,7 @@ def _told_over_turns(tokenizer: Tokenizer, length: int, rng: np.random.Generator
         made = _dialogue(tokenizer, [*told, *talk.turns], silent=len(told))
         if len(made.tokens) <= length:
             return made
-    raise ValueError(f"{length} tokens are too few for a training document")
+    raise TooShort(f"{length} tokens are too few for a training document")
 
 
 def _prose(tokenizer: Tokenizer, length: int, rng: np.random.Generator) -> Document:

@@ -56,7 +56,7 @@ class Mix:
 
 
 def make_row(mix: Mix, tokenizer: Tokenizer, index: int) -> Row:
-    """Row `index` of a mix; a rest too short for a document is padding. Raises ValueError where not even one fits."""
+    """Row `index` of a mix; a rest too short for a document is padding. Raises TooShort where not even one fits."""
     rng = np.random.default_rng([mix.seed, index, 1])
     names = [kind for kind, _ in mix.kinds]
     weights = np.array([share for _, share in mix.kinds])
@@ -67,7 +67,7 @@ def make_row(mix: Mix, tokenizer: Tokenizer, index: int) -> Row:
         kind = names[rng.choice(len(names), p=weights / weights.sum())]
         try:
             made = records.document(kind, tokenizer, length, mix.seed, 1000 * index + len(documents))
-        except ValueError:
+        except records.TooShort:
             if not documents:
                 raise
             break

@@ -92,7 +92,7 @@ def test_a_rest_that_fits_nothing_is_padding(monkeypatch, prose):
 
     def only_one(kind, tokenizer, length, seed, index):
         if index % 1000:
-            raise ValueError("too few")
+            raise records.TooShort("too few")
         return made("text", tokenizer, length // 2, seed, index)
 
     monkeypatch.setattr(records, "document", only_one)
@@ -100,8 +100,8 @@ def test_a_rest_that_fits_nothing_is_padding(monkeypatch, prose):
     assert set(row["doc"].tolist()) == {0, -1}
 
     def none(*_):
-        raise ValueError("too few")
+        raise records.TooShort("too few")
 
     monkeypatch.setattr(records, "document", none)
-    with pytest.raises(ValueError, match="too few"):
+    with pytest.raises(records.TooShort, match="too few"):
         rows.make_row(MIX, TOKENIZER, 3)
