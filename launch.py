@@ -65,10 +65,10 @@ def main(arguments: Sequence[str]) -> None:
         refuse(message(error))
     workdir = Path(_WORKDIR.value or default_workdir(config_flags.get_config_filename(flags.FLAGS["config"]), resolved))
     print(f"run folder {workdir}", flush=True)
-    compiled.keep_programs()
     try:
+        compiled.keep_programs()
         record.check_workdir(workdir, resolved.to_dict())
-    except REFUSED as error:
+    except (FetchError, *REFUSED) as error:
         refuse(message(error))
     try:
         experiment.run(_CONFIG.value, workdir)

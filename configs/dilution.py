@@ -16,6 +16,8 @@ Differs from base.py: tasks, lengths, methods, budgets, no floor.
 
 from __future__ import annotations
 
+import re
+
 from ml_collections import config_dict
 
 from configs import base
@@ -63,6 +65,6 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.dilution.gates = "global_retention"  # asked about the same tokens; empty: none
 
     config = base.with_options(config, options, SHORT)
-    if config.dilution.gates in base.TRAINED and config.model.name != base.EMBEDDED:
-        config.dilution.gates = ""  # none are shipped
+    if config.model.name != base.EMBEDDED and not re.search(r"(^|,)\s*gates\s*=", options):
+        config.dilution.gates = ""  # none are shipped; named ones stay, and are refused where they do not fit
     return config

@@ -47,6 +47,7 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
     mesh = _mesh(config)
     model = models.load(config, data__row=config.data.row)
     started, environment = time.monotonic(), None
+    samples = dev.samples(config, model)
     if processes.first():
         folder.claim(workdir, config, model)  # only now: a refused model claims no folder
         environment = record.start_process(workdir)
@@ -60,7 +61,7 @@ def run(config: config_dict.ConfigDict, workdir: Path) -> None:
         order=rows.in_order(data, config.train.seed),
         step=compiled_step(config, model, optimizer, state, retention.make_step),
         first_stage=compiled_step(config, model, optimizer, state, regression.make_step),
-        commit=record.git_commit(),
+        samples=samples, commit=record.git_commit(),
     )  # fmt: skip
     try:
         state, done = resume(checkpoints, state, training.log, writes=processes.first())
@@ -90,6 +91,7 @@ class Training:
     step: Callable[..., Any]
     first_stage: Callable[..., Any]  # the step of the first train.regress_steps
     rate: Callable[[int], Any]
+    samples: dev.Samples  # of the small evaluations
     commit: str  # of the code, when the process started
 
     @property
@@ -146,7 +148,7 @@ def train(t: Training, state: State, done: int) -> None:
                     raise Stopped(f"stopped by SIGTERM after step {step}; the same command goes on from there")
                 if dev_every and ((step + 1) % dev_every == 0 or step + 1 == total):
                     save_gates(t, state, step + 1)
-                    progress.note(dev.evaluate(t.config, t.model, t.workdir, step + 1))
+                    progress.note(dev.evaluate(t.config, t.model, t.samples, t.workdir, step + 1))
         save_gates(t, state, total)
     finally:
         for number, handler in before.items():

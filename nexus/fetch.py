@@ -83,9 +83,13 @@ CARRIERS = {carrier.name: carrier for carrier in (SMOLLM2, ESSAYS, FACTBOOK, SPE
 
 
 def cache_dir() -> Path:
-    """$NEXUS_CACHE, or ~/.cache/nexus."""
+    """$NEXUS_CACHE, or ~/.cache/nexus. Raises FetchError where that is a file, or lies below one."""
     named = os.environ.get("NEXUS_CACHE")
-    return Path(named) if named else Path.home() / ".cache" / "nexus"
+    folder = Path(named) if named else Path.home() / ".cache" / "nexus"
+    for part in (folder, *folder.parents):
+        if part.is_file():
+            raise FetchError(f"the cache {folder} cannot be a folder: {part} is a file; NEXUS_CACHE names another one")
+    return folder
 
 
 def fetch(carrier: Carrier) -> Path:

@@ -37,6 +37,7 @@ def test_another_model_drops_gates_that_are_not_shipped_for_it_and_says_so(capsy
     )
     assert dialogue.get_config("model=/my/qwen,method=global_retention").eval.methods == ("global_retention",)
     assert dilution.get_config("model=/my/qwen").dilution.gates == ""
+    assert dilution.get_config("model=/my/qwen,gates=global_retention").dilution.gates == "global_retention"
     assert "global_retention" in dialogue.get_config("n=2").eval.methods
 
 

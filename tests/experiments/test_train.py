@@ -140,10 +140,15 @@ def test_gradients_can_be_gathered_over_steps(tmp_path):
 def test_small_evaluations_are_one_line_per_budget(tmp_path, monkeypatch, capsys):
     """In dev.jsonl, in the report and on the screen; of the gates as they are at that step."""
     asked = []
-    monkeypatch.setattr(dev, "_score", lambda config, model, method, task: asked.append((method.budget, task)) or 50.0)
-    made = config(dev__every=3, dev__ratios=(0.1, 0.25), dev__tasks=("niah_single_2",))
+
+    def score(config, model, method, examples):
+        asked.append((method.budget, [example.task for example in examples]))
+        return 50.0
+
+    monkeypatch.setattr(dev, "_score", score)
+    made = config(dev__every=3, dev__ratios=(0.1, 0.25), dev__tasks=("niah_single_1",), dev__num_examples=2)
     run(made, tmp_path / "run")
-    assert asked == [(102, "niah_single_2"), (256, "niah_single_2")] * 2
+    assert asked == [(102, ["niah_single_1"] * 2), (256, ["niah_single_1"] * 2)] * 2
     found = record.read_rows(tmp_path / "run" / "dev.jsonl")
     assert [(row["step"], row["budget"]) for row in found] == [(3, 102), (3, 256), (6, 102), (6, 256)]
     assert "| 6 | 256 | 50.0 |" in (tmp_path / "run" / "report.md").read_text()
@@ -188,6 +193,14 @@ def test_what_cannot_run_is_refused_first(change, message):
     """One line, before a model is loaded."""
     with pytest.raises((ValueError, KeyError), match=message):
         train.resolve(config(**change))
+
+
+def test_a_small_evaluation_that_cannot_be_made_is_refused_before_the_first_step(tmp_path):
+    """Not when it is due, after hours; the folder is not claimed."""
+    impossible = config(dev__every=2, dev__tasks=("niah_single_1",), dev__length=256, dev__num_examples=2)
+    with pytest.raises(ConfigError, match="task niah_single_1 does not fit into L=256"):
+        train.run(impossible, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_rows_longer_than_the_model_are_refused(tmp_path):
