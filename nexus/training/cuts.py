@@ -13,8 +13,9 @@ a stream is, and a key counts by how clearly it survived every cut so far:
 As width goes to 0 this is the hard eviction of `scorers/retention.py` (lookahead 1, no least number per head). tau
 comes from the gates on the teacher's pass. Its gradient is that of tau in sum_i sigmoid((tau - u_i) / width) = const:
 what lifts one entry lowers those near the threshold, so that entries compete (without it everything rises together, and
-learning stalls). Cuts stand at multiples of `every` of the row, also for documents that begin later; before an answer,
-where a question has just taken its places; and after every `IN_ANSWER` of its tokens.
+learning stalls). Cuts stand at multiples of `every` of the row, also for documents that begin later, and where a
+document says that a stream is cut (`records`): behind the text, before an answer, where a question has just taken its
+places, and inside long answers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from nexus import selection
 from nexus.gates import LEAST
 
 SURE = 1e9  # a margin that nothing reaches
-IN_ANSWER = 32  # generated tokens between two evictions
 
 
 class Cuts(NamedTuple):
@@ -50,18 +50,15 @@ class Cuts(NamedTuple):
         return jnp.einsum("brc,bkcs->bkrs", pick, self.worth[..., :S])
 
 
-def places(answer: jax.Array, every: int, in_answers: int) -> jax.Array:
-    """[B,C] int32, ascending: where rows are cut. answer [B,T] bool; in_answers: the most cuts of a row for answers.
+def places(cut: jax.Array, every: int, marks: int) -> jax.Array:
+    """[B,C] int32, ascending: where rows are cut. cut [B,T] bool: before these tokens; marks: at most so many of them.
 
     A place beyond the row cuts nothing.
     """
-    B, T = answer.shape
-    at = jnp.arange(T)
-    starts = answer & ~jnp.pad(answer, ((0, 0), (1, 0)))[:, :-1]
-    into = at - lax.cummax(jnp.where(starts, at, 0), axis=1)
-    marked = jnp.where(answer & (into % IN_ANSWER == 0), at, T)
+    B, T = cut.shape
+    marked = jnp.sort(jnp.where(cut, jnp.arange(T), T), axis=1)[:, :marks]
     regular = jnp.broadcast_to(jnp.arange(0, T, every), (B, -(-T // every)))
-    return jnp.sort(jnp.concatenate([regular, jnp.sort(marked, axis=1)[:, :in_answers]], axis=1), axis=1)
+    return jnp.sort(jnp.concatenate([regular, marked], axis=1), axis=1)
 
 
 def thresholds(

@@ -85,7 +85,7 @@ def footprint(cfg: ModelConfig, gate: GateConfig, mesh: MeshShape, row: int, bat
 
 def _soft_cuts(cfg: ModelConfig, rows: int, row: int) -> int:
     """Rates and cuts are not divided by a model axis: a global threshold needs all heads."""
-    K, C = cfg.num_kv_heads, -(-row // Recipe().cut_every) + Recipe().cut_answers
+    K, C = cfg.num_kv_heads, -(-row // Recipe().cut_every) + Recipe().cut_marks
     worth = 4 * rows * K * row * (2 * C + block_size(row))
     rates = (4 + 1) * cfg.num_layers * rows * K * row
     return worth + rates + WIDE * cfg.num_layers * rows * row * cfg.dim

@@ -48,7 +48,7 @@ class Recipe:
     cut_least: float = 0.0  # soft cuts in place of the age term, see `cuts`: share of a row's tokens that they leave,
     cut_most: float = 0.0  # drawn for every step between the two, on a log scale; 0 = the age term
     cut_every: int = 128  # tokens between cuts
-    cut_answers: int = 8  # cuts of a row before and in answers, at most
+    cut_marks: int = 16  # more of them, behind texts and before and in answers: at most so many in a row
     cut_width: float = 0.5  # of a soft cut, in units of log(-score)
     regress_age: int = 256  # of the optional first stage, see `regression`
     remat: bool = True  # layers are computed again in the backward pass; False: faster, and every activation is kept
@@ -69,9 +69,9 @@ class Recipe:
                 f"cut_least={self.cut_least} and cut_most={self.cut_most} must be shares with "
                 "0 < cut_least <= cut_most <= 1; cut_most=0 trains without cuts"
             )
-        if self.cut_every < 1 or self.cut_answers < 0 or not 0 < self.cut_width < math.inf:
+        if self.cut_every < 1 or self.cut_marks < 0 or not 0 < self.cut_width < math.inf:
             raise ValueError(
-                f"cut_every={self.cut_every} must be at least 1, cut_answers={self.cut_answers} at least 0 and "
+                f"cut_every={self.cut_every} must be at least 1, cut_marks={self.cut_marks} at least 0 and "
                 f"cut_width={self.cut_width} above 0"
             )
 
@@ -82,7 +82,8 @@ class Batch(NamedTuple):
     tokens: jax.Array  # [B,T] int32
     doc: jax.Array  # [B,T] int32, -1 for padding
     place: jax.Array  # [B,T] int32, position inside the document
-    answer: jax.Array  # [B,T] bool: this token is part of an answer
+    answer: jax.Array  # [B,T] bool: this token of an answer is judged
+    cut: jax.Array  # [B,T] bool: a stream is cut before this token
 
 
 class State(NamedTuple):
@@ -171,7 +172,7 @@ def loss_fn(
     share = cut_share(recipe, for_cut)
     tau = places = None
     if rates is not None:
-        places = cuts.places(batch.answer, recipe.cut_every, recipe.cut_answers)
+        places = cuts.places(batch.cut, recipe.cut_every, recipe.cut_marks)
         tau = cuts.thresholds(rates, batch.doc, places, share * T, recipe.cut_width, recipe.sharing)
     zero = jnp.zeros((), jnp.float32)
     start = Held(jnp.zeros((B, at.shape[0]), jnp.float32), zero, jnp.zeros((), jnp.int32))

@@ -29,7 +29,7 @@ BLOCK = 64  # rows
 LEAST = 192  # tokens of a document; a shorter rest of a row stays padding
 _log = logging.getLogger(__name__)
 Row = dict[str, np.ndarray]
-"""tokens, doc, place [T] int32; answer [T] bool."""
+"""tokens, doc, place [T] int32; answer, cut [T] bool."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,12 +82,13 @@ def pack(documents: list[records.Document], T: int) -> Row:
     if total > T:
         raise ValueError(f"documents of {total} tokens do not fit a row of {T}")
     row = {"tokens": np.zeros(T, np.int32), "doc": np.full(T, -1, np.int32), "place": np.zeros(T, np.int32)}
-    row["answer"] = np.zeros(T, bool)
+    row |= {"answer": np.zeros(T, bool), "cut": np.zeros(T, bool)}
     start = 0
     for number, document in enumerate(documents):
         n = len(document.tokens)
         where = slice(start, start + n)
-        row["tokens"][where], row["answer"][where] = document.tokens, document.answer
+        for name in ("tokens", "answer", "cut"):
+            row[name][where] = getattr(document, name)
         row["doc"][where], row["place"][where] = number, np.arange(n)
         start += n
     return row
@@ -112,7 +113,7 @@ class TrainingRows(tfds.core.GeneratorBasedBuilder):
     def _info(self) -> tfds.core.DatasetInfo:
         T = (self.builder_config.row_tokens,)
         features = {name: tfds.features.Tensor(shape=T, dtype=np.int32) for name in ("tokens", "doc", "place")}
-        features["answer"] = tfds.features.Tensor(shape=T, dtype=np.bool_)
+        features |= {name: tfds.features.Tensor(shape=T, dtype=np.bool_) for name in ("answer", "cut")}
         return tfds.core.DatasetInfo(
             builder=self, features=tfds.features.FeaturesDict(features), disable_shuffling=True,
             description=self.builder_config.description,

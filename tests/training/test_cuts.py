@@ -9,14 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nexus.generate import Settings
 from nexus.training import attention, cuts
 
 L, B, K, T, EVERY, BUDGET = 2, 2, 2, 40, 8, 5
 DOC = np.array([[0] * 21 + [1] * 15 + [-1] * 4, [0] * T])
-ANSWER = np.zeros((B, T), bool)
-ANSWER[0, 17:20] = ANSWER[0, 30:34] = ANSWER[1, 26:36] = True
-PLACES = [[0, 8, 16, 17, 24, 30, 32], [0, 8, 16, 24, 26, 32, T]]  # T: this row has one answer less
+CUT = np.zeros((B, T), bool)
+CUT[0, [17, 30]] = CUT[1, 26] = True
+PLACES = [[0, 8, 16, 17, 24, 30, 32], [0, 8, 16, 24, 26, 32, T]]  # T: this row has one mark less
 
 
 DOCS, AT = jnp.asarray(DOC), jnp.asarray(PLACES)
@@ -77,15 +76,11 @@ def test_everything_fits():
 
 
 def test_places():
-    """Every so many tokens, before an answer, and after IN_ANSWER of its tokens; the first ones of a row where they are
-    too many. A cut beyond the row fills up."""
-    np.testing.assert_array_equal(cuts.places(jnp.asarray(ANSWER), EVERY, 2), [sorted(p) for p in PLACES])
-    assert cuts.places(jnp.asarray(ANSWER), EVERY, 0).tolist() == [[0, 8, 16, 24, 32]] * B
-    answer = np.zeros((1, 200), bool)
-    answer[0, 50:120] = answer[0, 150:160] = True
-    found = cuts.places(jnp.asarray(answer), 128, 3)
-    assert found.tolist() == [[0, 50, 50 + cuts.IN_ANSWER, 50 + 2 * cuts.IN_ANSWER, 128]]
-    assert cuts.IN_ANSWER == Settings().evict_every
+    """Every so many tokens, and at the marks of a row; the first of them where they are too many. A cut beyond the row
+    fills up."""
+    np.testing.assert_array_equal(cuts.places(jnp.asarray(CUT), EVERY, 2), [sorted(p) for p in PLACES])
+    assert cuts.places(jnp.asarray(CUT), EVERY, 0).tolist() == [[0, 8, 16, 24, 32]] * B
+    assert cuts.places(jnp.asarray(CUT), EVERY, 1).tolist() == [[0, 8, 16, 17, 24, 32], [0, 8, 16, 24, 26, 32]]
 
 
 def test_queries_take_the_cut_before_them():

@@ -35,7 +35,7 @@ def batch(seed: int = 0) -> Batch:
     doc = np.array([[0] * 13 + [1] * 9 + [-1] * 2, [0] * T])
     place = np.array([[*range(13), *range(9), 0, 0], [*range(T)]])
     tokens = rng.integers(0, CFG.vocab_size, (2, T)).astype(np.int32)
-    return Batch(*map(jnp.asarray, (tokens, doc, place, np.zeros((2, T), bool))))
+    return Batch(*map(jnp.asarray, (tokens, doc, place, np.zeros((2, T), bool), np.zeros((2, T), bool))))
 
 
 def dense_probabilities(q, k, doc):

@@ -30,7 +30,10 @@ def batch(seed: int = 0) -> Batch:
     place = np.array([[*range(13), *range(9), 0, 0], [*range(T)]])
     answer = np.zeros((2, T), bool)
     answer[0, [11, 12, 20, 21]] = answer[1, 20:] = True
-    return Batch(*map(jnp.asarray, (rng.integers(0, CFG.vocab_size, (2, T)).astype(np.int32), doc, place, answer)))
+    cut = np.zeros((2, T), bool)
+    cut[0, [9, 11, 20]] = cut[1, 20] = True
+    tokens = rng.integers(0, CFG.vocab_size, (2, T)).astype(np.int32)
+    return Batch(*map(jnp.asarray, (tokens, doc, place, answer, cut)))
 
 
 def loss(recipe: Recipe, trained, shape: GateConfig = SHAPE, cfg=CFG):
@@ -63,7 +66,7 @@ def test_the_teacher_says_what_the_streaming_path_says():
     and the full cache, fed in chunks, judge every token alike."""
     text = tiny.prompt(T)
     tokens, place = jnp.asarray([text], jnp.int32), jnp.arange(T)[None]
-    plain = Batch(tokens, jnp.zeros_like(tokens), place, jnp.zeros((1, T), bool))
+    plain = Batch(tokens, jnp.zeros_like(tokens), place, jnp.zeros((1, T), bool), jnp.zeros((1, T), bool))
     attend = retention.teacher_fn(CFG, plain, gates.by_layer(fresh(), CFG.num_layers), SHAPE, RECIPE)
     hidden, _ = transformer.forward(CFG, tiny.model().params, tokens, attend, None)
     log_p = jax.nn.log_softmax(transformer.logits(CFG, tiny.model().params, hidden[0, :-1]))

@@ -18,17 +18,18 @@ MIX = Mix(kinds=(("facts", 0.6), ("text", 0.4)), row=2000, shares=(1.0, 0.5))
 
 def test_documents_stay_whole_and_count_from_zero():
     """A document that sees its neighbour learns to keep it."""
-    made = [records.Document(np.arange(n, dtype=np.int32) + 1, np.arange(n) > n - 3) for n in (5, 7)]
+    made = [records.Document(np.arange(n, dtype=np.int32) + 1, np.arange(n) > n - 3, np.arange(n) == 2) for n in (5, 7)]
     row = rows.pack(made, 15)
     assert row["doc"].tolist() == [0] * 5 + [1] * 7 + [-1] * 3
     assert row["place"].tolist() == [*range(5), *range(7), 0, 0, 0]
     assert row["tokens"].tolist() == [*range(1, 6), *range(1, 8), 0, 0, 0]
     assert np.flatnonzero(row["answer"]).tolist() == [3, 4, 10, 11]
+    assert np.flatnonzero(row["cut"]).tolist() == [2, 7]
 
 
 def test_what_does_not_fit_is_refused():
     """A document longer than the context."""
-    made = [records.Document(np.zeros(9, np.int32), np.zeros(9, bool))] * 2
+    made = [records.Document(np.zeros(9, np.int32), np.zeros(9, bool), np.zeros(9, bool))] * 2
     with pytest.raises(ValueError, match="documents of 18 tokens do not fit a row of 15"):
         rows.pack(made, 15)
 
