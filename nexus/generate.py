@@ -36,7 +36,7 @@ Ids = Sequence[Sequence[int]]
 PADDED = 8192  # tokens: prompts up to this length share one compiled program; longer ones go to the next power of two
 STEPS = 128  # likewise for generated tokens
 SAMPLING = 0x7EED0000  # folds the keys that draw tokens away from those of evictions, which count from 0
-SHORT = 64  # tokens: a question or turn up to this length does not pay for a whole chunk; it is one step either way
+SHORT = 128  # tokens: a question up to this length does not pay for a longer chunk; by default they share a program
 FULL_CHUNK = 512  # tokens per step where nothing is evicted: the result does not depend on it, long products are faster
 
 

@@ -22,7 +22,7 @@ from nexus.models.tokenizer import Tokenizer
 from nexus.training import texts, wordings
 from nexus.training.wordings import Template
 
-VERSION = "2.3.0"  # of what the same (kind, seed, index, length) gives
+VERSION = "2.4.0"  # of what the same (kind, seed, index, length) gives
 
 
 TRIES = 30  # draws of a single fact before a length is called too short
@@ -92,7 +92,8 @@ def facts(rng: np.random.Generator, most: int) -> Talk:
     templates = wordings.templates(1 if rng.random() < 0.6 else min(5, count), rng)
     kind = wordings.VALUE_KINDS[rng.choice(3, p=(0.6, 0.2, 0.2))]
     per_key = int(rng.integers(2, 5)) if most > 1 and rng.random() < 0.35 else 1
-    keys = _distinct(lambda: wordings.name(rng), max(1, count // per_key))
+    ordinary = rng.choice((0.0, 0.5, 1.0), p=(0.4, 0.2, 0.4))  # mostly keys of one kind: they are harder to tell apart
+    keys = _distinct(lambda: wordings.name(rng, ordinary), max(1, count // per_key))
     told = [
         Fact(templates[i % len(templates)], key, _distinct(lambda: wordings.value(kind, rng), per_key))
         for i, key in enumerate(keys)

@@ -1,8 +1,9 @@
 """How training records say things: own sentences, own names, own numbers; nothing an evaluation uses.
 
 A template states one value of one key, asks for it, and begins the answer. Some are written out, most are put together
-from parts, so that gates cannot learn them by heart. Keys are invented names or plain things with a made-up owner;
-evaluations use other words. `tests/training/test_records.py` asserts the disjointness.
+from parts, so that gates cannot learn them by heart. Keys are invented names, things with a made-up owner, or ordinary
+words, so that what a key is follows from its place and not from rare letters; evaluations use other words.
+`tests/training/test_records.py` asserts the disjointness.
 """
 
 from __future__ import annotations
@@ -135,6 +136,16 @@ ITEMS = ("amber", "barley", "canvas", "cedar", "copper", "flint", "ginger", "hem
          "velvet", "walnut", "willow", "zinc", "basil", "coral", "maple", "onyx")  # fmt: skip
 PLACES = ("attic", "barn", "boathouse", "cabin", "courtyard", "gallery", "hangar", "kitchen", "larder", "loft",
           "pantry", "pavilion", "porch", "shed", "stairwell", "vault", "veranda", "wardrobe")  # fmt: skip
+LEADS = ("painted", "seventh", "older", "smaller", "folded", "borrowed", "polished", "whistling", "brighter",
+         "forgotten", "stitched", "frosted", "colder", "lowered", "carved", "tallest", "quieter", "drifting", "woven",
+         "washed", "thirteenth", "heavier", "leaning", "rusted", "varnished", "newest", "softer", "climbing",
+         "twentieth", "braided", "tilted", "earliest", "glowing", "smoked", "trimmed", "warmer", "sunken", "loosened",
+         "spotted", "thinner", "gilded", "sliding", "mended", "laced")  # fmt: skip
+PLURALS = ("bridges", "candles", "rivers", "windows", "gloves", "kites", "lamps", "horses", "ropes", "spoons", "boots",
+           "drums", "mirrors", "coins", "towels", "islands", "letters", "feathers", "ovens", "buttons", "tunnels",
+           "baskets", "clouds", "hammers", "pillows", "wheels", "blankets", "gardens", "engines", "stones", "chimneys",
+           "ponds", "ladders", "benches", "flutes", "hinges", "shutters", "kettles", "saddles", "rafts", "cushions",
+           "bells", "fences", "pebbles", "jars", "bricks", "arrows", "anchors", "gates")  # fmt: skip
 VALUE_KINDS = ("number", "word", "code")
 STYLES = ("prose", "*", "-", "1.")  # of a list of values
 
@@ -173,8 +184,13 @@ def everything_said() -> Iterator[str]:
     yield from (*INTRODUCTIONS, *REMARKS, *itertools.chain(*LOOPS))
 
 
-def name(rng: np.random.Generator) -> str:
-    """An invented name of two or three syllables, sometimes with a second one or with a thing it owns."""
+def name(rng: np.random.Generator, ordinary: float = 0.5) -> str:
+    """A key: an invented name of two or three syllables, alone, with a second one or with a thing it owns; or, with the
+    probability `ordinary`, ordinary words, or one with a number of up to three digits."""
+    if rng.random() < ordinary:
+        lead, plural = str(rng.choice(LEADS)), str(rng.choice(PLURALS))
+        ways = (f"{lead} {plural}", f"the {lead} {plural}", f"{lead}_{plural}", f"{plural} {rng.integers(10, 1000)}")
+        return ways[rng.integers(len(ways))]
     first = _invented(rng)
     return (first, f"{first} {_invented(rng)}", f"the {rng.choice(THINGS)} of {first}")[rng.integers(3)]
 

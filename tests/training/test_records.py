@@ -113,7 +113,7 @@ def test_every_question_has_one_answer(index, monkeypatch):
     it happens. A value is written as in the text, also where a sentence or an answer begins with it."""
     told, in_order = [], records._said_in_some_order
     monkeypatch.setattr(records, "_said_in_some_order", lambda facts, rng: told.extend(facts) or in_order(facts, rng))
-    monkeypatch.setattr(wordings, "name", lambda rng: f"Key{rng.integers(60)}")
+    monkeypatch.setattr(wordings, "name", lambda rng, ordinary: f"Key{rng.integers(60)}")
     talk = records.facts(np.random.default_rng(index), 50)
     assert len({fact.key for fact in told}) == len(told)
     assert all(len(set(fact.values)) == len(fact.values) for fact in told)
@@ -186,7 +186,8 @@ def test_no_wording_is_shared_with_an_evaluation():
 
 
 def test_no_key_is_shared_with_an_evaluation():
-    """Needle keys are adjective-noun pairs with a hyphen, or identifiers: no invented name is one, nor a word of it."""
+    """Needle keys are adjective-noun pairs with a hyphen, or identifiers: no key here is one, nor holds a word of one,
+    but for the things that invented people own."""
     known = {word.lower() for word in words.all_words()}
     syllables = wordings.SYLLABLES
     invented = {"".join(parts) for n in (2, 3) for parts in itertools.product(syllables, repeat=n)}
@@ -195,10 +196,16 @@ def test_no_key_is_shared_with_an_evaluation():
     assert not invented & {word.lower() for word in people}
     things = {*wordings.THINGS, *wordings.ITEMS, *wordings.PLACES}
     assert not things & {*babi_world.PLACES, *babi_world.OBJECTS, *qa_world.OCCUPATION, *qa_world.INSTRUMENT}
+    ordinary = {*wordings.LEADS, *wordings.PLURALS}
+    assert not ordinary & (known | invented | {word.lower() for word in people | things})
     rng = np.random.default_rng(0)
     for _ in range(200):
-        name = wordings.name(rng)
-        assert "-" not in name and {part.lower() for part in name.split() if part[0].isupper()} <= invented
+        parts = re.split("[ _]", wordings.name(rng))
+        if parts[-1].lower() in invented:
+            assert {part.lower() for part in parts if part[0].isupper()} <= invented
+        else:
+            assert {part for part in parts if not part.isdigit()} <= ordinary | {"the"}
+            assert all(len(part) <= 3 for part in parts if part.isdigit())  # values have at least four digits
 
 
 def test_the_text_is_no_haystack():
