@@ -52,7 +52,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
     config.loss.cut_most = 0.25  # ... and at most; 0: no cuts, keys fade with age as in the papers
     config.loss.cut_every = 128  # tokens between cuts
     config.loss.cut_marks = 16  # more of them, behind texts and before and in answers, at most so many in a row
-    config.loss.cut_width = 0.5  # of a cut, in units of log(-score); towards 0 it is the hard one of inference
+    config.loss.cut_width = 0.25  # of a cut, in units of log(-score); towards 0 it is the hard one of inference
     config.loss.regress_age = 256  # of the first stage, where train.regress_steps asks for one
     config.loss.remat = True  # False: a fifth faster where memory holds every activation of a row
 
@@ -64,7 +64,7 @@ def get_config(options: str = "") -> config_dict.ConfigDict:
 
     config.train = config_dict.ConfigDict()
     config.train.method = "global_retention"  # whose budget: global_retention | trimkv
-    config.train.steps = 80
+    config.train.steps = 150
     config.train.regress_steps = 0  # the first of them that regress log future attention instead
     config.train.batch = 2  # rows per step, of all devices together
     config.train.accumulate = 1  # steps whose gradients are averaged before the gates move
