@@ -11,8 +11,8 @@ both. Those that change the evaluation alone use the gates of the variant they a
 evaluated first (tasks on which it stays below eval.full_floor are dropped); then a variant is trained, evaluated and
 reported before the next begins. Killed and started again it goes on in the middle of a training.
 
-A matter of hours: a step of 2 x 1024 tokens takes 12 s on two cores, so a training of 80 steps takes 16 minutes, and
-the eleven of them about 3 hours; the evaluations come on top. One training per variant says little about small
+A matter of hours: a step of 2 x 1024 tokens takes 12 s on two cores, so a training of 150 steps takes half an hour, and
+the eleven of them about 5 hours; the evaluations come on top. One training per variant says little about small
 differences: the variants seed_1 and seed_2 show how much is chance.
 
 `gates=VARIANT=FILE` gives gates that exist (a file, or the name of shipped ones) in the place of a training. Samples
